@@ -1,0 +1,1 @@
+"""The engine half: models, their cores and the hosts that run them."""
