@@ -332,9 +332,7 @@ class UtteranceFailed:
     retry_after_s: float | None = None
 
 
-UtteranceEvent = (
-    AudioProduced | WordsTimed | SegmentSkipped | UtteranceFinished | UtteranceFailed
-)
+UtteranceEvent = AudioProduced | WordsTimed | SegmentSkipped | UtteranceFinished | UtteranceFailed
 EngineEvent = EngineReady | EngineDown | EngineLoad | VoiceLoaded | VoiceEvicted | VoiceFailed
 Event = UtteranceEvent | EngineEvent
 

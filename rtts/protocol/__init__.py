@@ -1,0 +1,1 @@
+"""Dialects: how clients say what the session understands. Sans-I/O."""

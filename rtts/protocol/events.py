@@ -1,0 +1,517 @@
+"""The vocabulary: what a client can ask of a session and what a session can answer.
+
+These types are the wire messages of `rtts.v1` (each is one JSON object, `type` is its tag) and at
+the same time the words every other dialect translates to and from. Times on the wire are
+milliseconds, text offsets are Unicode code points of the context's text as the client sent it.
+Unknown fields are ignored in both directions. This module knows nothing about how a message is
+encoded, and nothing about sockets, sessions or engines.
+"""
+
+from __future__ import annotations
+
+from enum import IntFlag
+from typing import Literal
+
+from msgspec import Struct, field
+
+Codec = Literal["opus", "pcm_s16le", "mulaw", "alaw"]
+Container = Literal["raw", "ogg", "wav"]
+
+
+class Message(Struct, frozen=True, omit_defaults=True, gc=False):
+    """Base of every message: immutable, defaults are not sent."""
+
+
+# --- parts of messages ---------------------------------------------------------------------------
+
+
+class Format(Message):
+    """The audio format a client asks for. Omitted fields take the server's default.
+
+    Attributes:
+        sample_rate: Hz; by default the codec's natural one (Opus, PCM 24000; G.711 8000).
+        bitrate: Opus bits per second.
+        frame_ms: Opus packet length: 10, 20, 40 or 60.
+    """
+
+    codec: Codec = "opus"
+    container: Container = "raw"
+    sample_rate: int | None = None
+    bitrate: int = 32_000
+    frame_ms: int = 20
+
+
+class Chunking(Message):
+    """How arriving text becomes segments.
+
+    Attributes:
+        mode: `auto`: the server cuts at punctuation; `client`: each text message is a finished
+            piece; `flush`: only `flush` and `end` start synthesis.
+        first_max_delay_ms: Longest quiet time before the first segment is cut without punctuation.
+        max_delay_ms: The same for later segments.
+        min_chars: Fewest characters of a first segment cut at a clause.
+    """
+
+    mode: Literal["auto", "client", "flush"] = "auto"
+    first_max_delay_ms: int = 150
+    max_delay_ms: int = 1500
+    min_chars: int = 20
+
+
+class FormatOffer(Message):
+    """One format the server can make, as listed in `ready`."""
+
+    codec: str
+    sample_rate: int | list[int]
+    container: str = "raw"
+
+
+class Limits(Message, omit_defaults=False):
+    """The limits of this connection, as listed in `ready`."""
+
+    max_contexts: int
+    max_text_chars: int
+    max_message_bytes: int
+    max_messages_per_s: int
+    idle_timeout_ms: int
+    max_session_ms: int
+    max_lead_ms: int
+
+
+class ResumeOffer(Message, omit_defaults=False):
+    """How to get this session back after the socket was lost."""
+
+    token: str
+    window_ms: int
+
+
+class StreamFormat(Message, omit_defaults=False):
+    """The audio format of a context.
+
+    Attributes:
+        packets_per_message: Most Opus packets one binary message carries (0 for other codecs).
+        pre_skip: Samples at 48 kHz to drop from the start of the decoded audio (Opus only).
+    """
+
+    codec: str
+    container: str
+    sample_rate: int
+    channels: int
+    frame_ms: int
+    packets_per_message: int
+    pre_skip: int
+    bitrate: int
+
+
+class ResumedContext(Message, omit_defaults=False):
+    """Where a context stands after `resume`.
+
+    Attributes:
+        next_seq: Sequence number of the next new audio message (replayed ones come before).
+        next_n: Number of the next `text` the server expects; earlier ones need not be sent again.
+        text_ended: Whether `end` was received.
+    """
+
+    stream: int
+    next_seq: int
+    next_n: int
+    text_ended: bool
+
+
+class DoneMetrics(Message):
+    """What one context measured, in its `done`.
+
+    Attributes:
+        ttfa_ms: First-packet latency: receipt of the message that completed the first segment
+            until the first audio message was handed to the socket.
+        from_first_text_ms: The same end, counted from the context's first text.
+        rtf: Synthesis time divided by audio duration.
+        stalls: Times the simulated playback clock ran dry.
+        budget_ms: The budget `ttfa_ms` is held to.
+        within_budget: The verdict.
+        max_lead_ms: Most audio sent ahead of the playback clock.
+    """
+
+    ttfa_ms: float | None = None
+    from_first_text_ms: float | None = None
+    rtf: float | None = None
+    stalls: int = 0
+    budget_ms: float | None = None
+    within_budget: bool | None = None
+    max_lead_ms: float | None = None
+
+
+class Quantiles(Message, omit_defaults=False):
+    """Rolling quantiles in milliseconds; null while there is nothing to report."""
+
+    p50: float | None
+    p95: float | None
+    p99: float | None
+
+
+# --- client to server ----------------------------------------------------------------------------
+
+
+class ClientMessage(Message, tag_field="type"):
+    """Base of client messages. `id` comes back as `ref` in answers and errors."""
+
+    id: str | None = None
+
+
+class Start(ClientMessage, tag="start"):
+    """Open a context. Every field but `ctx` has the connection's default.
+
+    Attributes:
+        ctx: The client's name for it, 1 to 128 characters; may be used again after `done`.
+        language: BCP 47 tag or English name of a language the voice speaks, or "auto".
+        max_lead_ms: Most audio sent ahead of the playback clock; 0 is unlimited (for files).
+        budget_ms: First-packet budget of this context.
+        priority: `interactive` first, `batch` when there is time.
+    """
+
+    ctx: str
+    voice: str | None = None
+    language: str | None = None
+    instructions: str | None = None
+    speed: float | None = None
+    seed: int | None = None
+    format: Format | None = None
+    chunking: Chunking | None = None
+    timestamps: Literal["word", "none"] = "word"
+    max_lead_ms: int | None = None
+    budget_ms: float | None = None
+    priority: Literal["interactive", "batch"] = "interactive"
+
+
+class Text(ClientMessage, tag="text"):
+    """Append text, joined verbatim. Opens the context with defaults if it is new.
+
+    Attributes:
+        n: 0, 1, 2, ... of this context; makes appends idempotent after a resume.
+        flush: Speak everything received so far without waiting for punctuation.
+        end: No more text follows (as `end`).
+    """
+
+    ctx: str
+    text: str
+    n: int | None = None
+    flush: bool = False
+    end: bool = False
+
+
+class Flush(ClientMessage, tag="flush"):
+    """Speak what was received so far; answered by `flushed` when its audio has been sent."""
+
+    ctx: str
+
+
+class End(ClientMessage, tag="end"):
+    """No more text; the context ends with `done` when everything has been spoken."""
+
+    ctx: str
+
+
+class Cancel(ClientMessage, tag="cancel"):
+    """Stop one context, or all. `played_ms` says how much was heard."""
+
+    ctx: str | None = None
+    all: bool = False
+    played_ms: float | None = None
+
+
+class Playback(ClientMessage, tag="playback"):
+    """How far the client has played a context; what it measured itself is optional.
+
+    Attributes:
+        played_ms: Audio of the context already heard.
+        first_packet_ms: The client's own first-packet latency (text sent until audio arrived).
+        first_sound_ms: Text sent until sound left the speaker.
+        underruns: Times its player ran dry.
+        stalled_ms: Time it spent dry.
+        output_latency_ms: Its audio device's latency.
+    """
+
+    ctx: str
+    played_ms: float = 0.0
+    first_packet_ms: float | None = None
+    first_sound_ms: float | None = None
+    underruns: int | None = None
+    stalled_ms: float | None = None
+    output_latency_ms: float | None = None
+
+
+class Ping(ClientMessage, tag="ping"):
+    """Answered by `pong` with the same `t`."""
+
+    t: float | int | str | None = None
+
+
+class Resume(ClientMessage, tag="resume"):
+    """Take over a lost session; the first message on a new socket.
+
+    Attributes:
+        token: Of `ready.resume`.
+        acks: For each context the client still waits for: the last audio `seq` it received, -1
+            for none.
+    """
+
+    token: str
+    acks: dict[str, int] = field(default_factory=dict)
+
+
+class StatsRequest(ClientMessage, tag="stats"):
+    """Ask for `stats`: once, or every `interval_ms` (at least 100; 0 stops)."""
+
+    interval_ms: int | None = None
+
+
+class Close(ClientMessage, tag="close"):
+    """Cancel everything and close the socket with 1000. The session cannot be resumed."""
+
+
+class Auth(ClientMessage, tag="auth"):
+    """Credentials in the first message, for clients that can set neither header nor subprotocol."""
+
+    token: str
+
+
+AnyClientMessage = (
+    Start | Text | Flush | End | Cancel | Playback | Ping | Resume | StatsRequest | Close | Auth
+)
+
+# --- server to client ----------------------------------------------------------------------------
+
+
+class ServerMessage(Message, tag_field="type"):
+    """Base of server messages."""
+
+
+class Ready(ServerMessage, tag="ready"):
+    """First message on a socket: what can be asked for and within which limits."""
+
+    protocol: str
+    session: str
+    server: str
+    model: str
+    voices: list[str]
+    languages: list[str]
+    formats: list[FormatOffer]
+    limits: Limits
+    time_ms: int
+    default_voice: str = ""
+    budget_ms: float = 0.0
+    resume: ResumeOffer | None = None
+
+
+class Started(ServerMessage, tag="started"):
+    """A context is open. Comes before everything else of the context."""
+
+    ctx: str
+    stream: int
+    format: StreamFormat
+    voice: str = ""
+    language: str = ""
+    budget_ms: float = 0.0
+    ref: str | None = None
+
+
+class SegmentStarted(ServerMessage, tag="segment"):
+    """A segment is about to be heard; comes before its audio.
+
+    Attributes:
+        text: The client's own text of the segment.
+        chars: Where it stands in the context's text, [start, end).
+        at_ms: Where its audio begins in the context's audio.
+        spoken: What the voice is given, where that differs from `text`.
+    """
+
+    ctx: str
+    segment: int
+    text: str
+    chars: tuple[int, int]
+    at_ms: float
+    spoken: str | None = None
+
+
+class AudioFlags(IntFlag):
+    """Flags of an audio message."""
+
+    FIRST_OF_CONTEXT = 1
+    LAST_OF_CONTEXT = 2
+    FIRST_OF_SEGMENT = 4
+    LAST_OF_SEGMENT = 8
+    SILENCE = 16
+    REPLAY = 32
+
+
+class Audio(ServerMessage, tag="audio", omit_defaults=False):
+    """Audio of one segment. Binary in `rtts.v1`, base64 `data` in `rtts.v1.json`.
+
+    Attributes:
+        seq: 0, 1, 2, ... in the context.
+        pts: Position of the first sample, in samples of the format's rate since the context's
+            first decoded sample (an Opus decoder's output before `pre_skip` is dropped).
+        npackets: Opus packets in `data`, each behind its u16 length; 0 for other formats.
+    """
+
+    ctx: str
+    stream: int
+    seq: int
+    segment: int
+    pts: int
+    flags: int
+    npackets: int
+    duration_ms: int
+    data: bytes
+
+
+class Marks(ServerMessage, tag="marks"):
+    """When words are heard: [word, start_ms, end_ms] on the context's audio clock.
+
+    Attributes:
+        quality: `exact` from the engine, `estimated` from text lengths.
+        chars: For each item its place in the context's text.
+    """
+
+    ctx: str
+    segment: int
+    unit: Literal["word"]
+    quality: Literal["exact", "estimated"]
+    items: list[tuple[str, int, int]]
+    chars: list[tuple[int, int]]
+
+
+class FirstAudio(ServerMessage, tag="first_audio"):
+    """First-packet latency and its parts; follows the first audio message.
+
+    `ttfa_ms` = split + queue + model + encode + send. Split: receipt of the message that completed
+    the first segment until the segment went to the engine. Queue: until the engine began it.
+    Model: until its first audio was back. Encode: until the message was built. Send: until it was
+    handed to the socket.
+    """
+
+    ctx: str
+    ttfa_ms: float
+    split_ms: float
+    queue_ms: float
+    model_ms: float
+    encode_ms: float
+    send_ms: float
+    from_first_text_ms: float
+    budget_ms: float
+    within_budget: bool
+
+
+class Flushed(ServerMessage, tag="flushed"):
+    """All audio of what came before that `flush` has been sent. Acks come in order.
+
+    Attributes:
+        id: The `id` of the flush (null if it had none).
+        at_ms: Position in the context's audio that the flushed text ends at.
+    """
+
+    ctx: str
+    at_ms: float
+    id: str | None = None
+
+
+class Done(ServerMessage, tag="done"):
+    """The one terminal message of a context; nothing of it follows.
+
+    Attributes:
+        last_seq: Of its last audio message, -1 without audio.
+        audio_ms: Audio sent (after `pre_skip`).
+        samples: The same in samples of the format's rate, exact.
+        spoken: The part of the context's text that was heard (`cancelled` and failures).
+        remaining: The rest; `spoken + remaining` is all text received.
+        code: The error code when `reason` is `error`.
+    """
+
+    ctx: str
+    reason: Literal["completed", "cancelled", "error", "expired", "shutdown"]
+    segments: int
+    last_seq: int
+    audio_ms: float
+    samples: int
+    text_chars: int
+    metrics: DoneMetrics | None = None
+    played_ms: float | None = None
+    spoken: str | None = None
+    remaining: str | None = None
+    code: str | None = None
+
+
+class Error(ServerMessage, tag="error"):
+    """Something was refused or failed.
+
+    Attributes:
+        ref: The `id` of the message that caused it.
+        fatal: The server closes the socket after this.
+        retry_after_ms: When trying again is worth it.
+    """
+
+    code: str
+    message: str
+    fatal: bool
+    ctx: str | None = None
+    ref: str | None = None
+    retry_after_ms: int | None = None
+
+
+class Warned(ServerMessage, tag="warning"):
+    """Something did not go as asked, but speech goes on."""
+
+    code: str
+    message: str
+    ctx: str | None = None
+    segment: int | None = None
+
+
+class Stats(ServerMessage, tag="stats"):
+    """How this connection and the server are doing."""
+
+    active_contexts: int
+    queue: int
+    ttfa_ms: Quantiles
+    rtf: float | None
+    buffered_ms: dict[str, float]
+    budget_hit_rate: float | None = None
+
+
+class Resumed(ServerMessage, tag="resumed"):
+    """The session is back; replayed audio follows."""
+
+    session: str
+    contexts: dict[str, ResumedContext]
+
+
+class GoAway(ServerMessage, tag="goaway"):
+    """The server is about to stop: finish running contexts, start no new ones here."""
+
+    reason: str
+    deadline_ms: int
+
+
+class Pong(ServerMessage, tag="pong"):
+    """Answer to `ping`."""
+
+    time_ms: int
+    t: float | int | str | None = None
+
+
+AnyServerMessage = (
+    Ready
+    | Started
+    | SegmentStarted
+    | Audio
+    | Marks
+    | FirstAudio
+    | Flushed
+    | Done
+    | Error
+    | Warned
+    | Stats
+    | Resumed
+    | GoAway
+    | Pong
+)
