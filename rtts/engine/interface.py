@@ -364,8 +364,10 @@ class Engine(Protocol):
         """Start hosting; returns at once. `deliver` is called on the event loop with each batch."""
 
     def submit(self, commands: Sequence[Command]) -> None:
-        """Hand commands over, in order; never blocks. Commands to a dead engine's utterances fail
-        typed (`UtteranceFailed` with code "engine_dead")."""
+        """Hand commands over, in order; never blocks.
+
+        Commands to a dead engine's utterances fail typed: `UtteranceFailed` with "engine_dead".
+        """
 
     async def close(self) -> None:
         """Stop hosting and free everything; idempotent."""

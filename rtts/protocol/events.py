@@ -25,7 +25,7 @@ class Message(Struct, frozen=True, omit_defaults=True, gc=False):
 # --- parts of messages ---------------------------------------------------------------------------
 
 
-class Format(Message):
+class Format(Message, frozen=True):
     """The audio format a client asks for. Omitted fields take the server's default.
 
     Attributes:
@@ -41,7 +41,7 @@ class Format(Message):
     frame_ms: int = 20
 
 
-class Chunking(Message):
+class Chunking(Message, frozen=True):
     """How arriving text becomes segments.
 
     Attributes:
@@ -58,7 +58,7 @@ class Chunking(Message):
     min_chars: int = 20
 
 
-class FormatOffer(Message):
+class FormatOffer(Message, frozen=True):
     """One format the server can make, as listed in `ready`."""
 
     codec: str
@@ -66,7 +66,7 @@ class FormatOffer(Message):
     container: str = "raw"
 
 
-class Limits(Message, omit_defaults=False):
+class Limits(Message, frozen=True, omit_defaults=False):
     """The limits of this connection, as listed in `ready`."""
 
     max_contexts: int
@@ -78,14 +78,14 @@ class Limits(Message, omit_defaults=False):
     max_lead_ms: int
 
 
-class ResumeOffer(Message, omit_defaults=False):
+class ResumeOffer(Message, frozen=True, omit_defaults=False):
     """How to get this session back after the socket was lost."""
 
     token: str
     window_ms: int
 
 
-class StreamFormat(Message, omit_defaults=False):
+class StreamFormat(Message, frozen=True, omit_defaults=False):
     """The audio format of a context.
 
     Attributes:
@@ -103,7 +103,7 @@ class StreamFormat(Message, omit_defaults=False):
     bitrate: int
 
 
-class ResumedContext(Message, omit_defaults=False):
+class ResumedContext(Message, frozen=True, omit_defaults=False):
     """Where a context stands after `resume`.
 
     Attributes:
@@ -118,7 +118,7 @@ class ResumedContext(Message, omit_defaults=False):
     text_ended: bool
 
 
-class DoneMetrics(Message):
+class DoneMetrics(Message, frozen=True):
     """What one context measured, in its `done`.
 
     Attributes:
@@ -141,7 +141,7 @@ class DoneMetrics(Message):
     max_lead_ms: float | None = None
 
 
-class Quantiles(Message, omit_defaults=False):
+class Quantiles(Message, frozen=True, omit_defaults=False):
     """Rolling quantiles in milliseconds; null while there is nothing to report."""
 
     p50: float | None
@@ -152,13 +152,13 @@ class Quantiles(Message, omit_defaults=False):
 # --- client to server ----------------------------------------------------------------------------
 
 
-class ClientMessage(Message, tag_field="type"):
+class ClientMessage(Message, frozen=True, kw_only=True, tag_field="type"):
     """Base of client messages. `id` comes back as `ref` in answers and errors."""
 
     id: str | None = None
 
 
-class Start(ClientMessage, tag="start"):
+class Start(ClientMessage, frozen=True, tag="start"):
     """Open a context. Every field but `ctx` has the connection's default.
 
     Attributes:
@@ -183,7 +183,7 @@ class Start(ClientMessage, tag="start"):
     priority: Literal["interactive", "batch"] = "interactive"
 
 
-class Text(ClientMessage, tag="text"):
+class Text(ClientMessage, frozen=True, tag="text"):
     """Append text, joined verbatim. Opens the context with defaults if it is new.
 
     Attributes:
@@ -199,19 +199,19 @@ class Text(ClientMessage, tag="text"):
     end: bool = False
 
 
-class Flush(ClientMessage, tag="flush"):
+class Flush(ClientMessage, frozen=True, tag="flush"):
     """Speak what was received so far; answered by `flushed` when its audio has been sent."""
 
     ctx: str
 
 
-class End(ClientMessage, tag="end"):
+class End(ClientMessage, frozen=True, tag="end"):
     """No more text; the context ends with `done` when everything has been spoken."""
 
     ctx: str
 
 
-class Cancel(ClientMessage, tag="cancel"):
+class Cancel(ClientMessage, frozen=True, tag="cancel"):
     """Stop one context, or all. `played_ms` says how much was heard."""
 
     ctx: str | None = None
@@ -219,7 +219,7 @@ class Cancel(ClientMessage, tag="cancel"):
     played_ms: float | None = None
 
 
-class Playback(ClientMessage, tag="playback"):
+class Playback(ClientMessage, frozen=True, tag="playback"):
     """How far the client has played a context; what it measured itself is optional.
 
     Attributes:
@@ -240,13 +240,13 @@ class Playback(ClientMessage, tag="playback"):
     output_latency_ms: float | None = None
 
 
-class Ping(ClientMessage, tag="ping"):
+class Ping(ClientMessage, frozen=True, tag="ping"):
     """Answered by `pong` with the same `t`."""
 
     t: float | int | str | None = None
 
 
-class Resume(ClientMessage, tag="resume"):
+class Resume(ClientMessage, frozen=True, tag="resume"):
     """Take over a lost session; the first message on a new socket.
 
     Attributes:
@@ -259,17 +259,17 @@ class Resume(ClientMessage, tag="resume"):
     acks: dict[str, int] = field(default_factory=dict)
 
 
-class StatsRequest(ClientMessage, tag="stats"):
+class StatsRequest(ClientMessage, frozen=True, tag="stats"):
     """Ask for `stats`: once, or every `interval_ms` (at least 100; 0 stops)."""
 
     interval_ms: int | None = None
 
 
-class Close(ClientMessage, tag="close"):
+class Close(ClientMessage, frozen=True, tag="close"):
     """Cancel everything and close the socket with 1000. The session cannot be resumed."""
 
 
-class Auth(ClientMessage, tag="auth"):
+class Auth(ClientMessage, frozen=True, tag="auth"):
     """Credentials in the first message, for clients that can set neither header nor subprotocol."""
 
     token: str
@@ -282,11 +282,11 @@ AnyClientMessage = (
 # --- server to client ----------------------------------------------------------------------------
 
 
-class ServerMessage(Message, tag_field="type"):
+class ServerMessage(Message, frozen=True, tag_field="type"):
     """Base of server messages."""
 
 
-class Ready(ServerMessage, tag="ready"):
+class Ready(ServerMessage, frozen=True, tag="ready"):
     """First message on a socket: what can be asked for and within which limits."""
 
     protocol: str
@@ -303,7 +303,7 @@ class Ready(ServerMessage, tag="ready"):
     resume: ResumeOffer | None = None
 
 
-class Started(ServerMessage, tag="started"):
+class Started(ServerMessage, frozen=True, tag="started"):
     """A context is open. Comes before everything else of the context."""
 
     ctx: str
@@ -315,7 +315,7 @@ class Started(ServerMessage, tag="started"):
     ref: str | None = None
 
 
-class SegmentStarted(ServerMessage, tag="segment"):
+class SegmentStarted(ServerMessage, frozen=True, tag="segment"):
     """A segment is about to be heard; comes before its audio.
 
     Attributes:
@@ -344,7 +344,7 @@ class AudioFlags(IntFlag):
     REPLAY = 32
 
 
-class Audio(ServerMessage, tag="audio", omit_defaults=False):
+class Audio(ServerMessage, frozen=True, tag="audio", omit_defaults=False):
     """Audio of one segment. Binary in `rtts.v1`, base64 `data` in `rtts.v1.json`.
 
     Attributes:
@@ -365,7 +365,7 @@ class Audio(ServerMessage, tag="audio", omit_defaults=False):
     data: bytes
 
 
-class Marks(ServerMessage, tag="marks"):
+class Marks(ServerMessage, frozen=True, tag="marks"):
     """When words are heard: [word, start_ms, end_ms] on the context's audio clock.
 
     Attributes:
@@ -381,7 +381,7 @@ class Marks(ServerMessage, tag="marks"):
     chars: list[tuple[int, int]]
 
 
-class FirstAudio(ServerMessage, tag="first_audio"):
+class FirstAudio(ServerMessage, frozen=True, tag="first_audio"):
     """First-packet latency and its parts; follows the first audio message.
 
     `ttfa_ms` = split + queue + model + encode + send. Split: receipt of the message that completed
@@ -402,7 +402,7 @@ class FirstAudio(ServerMessage, tag="first_audio"):
     within_budget: bool
 
 
-class Flushed(ServerMessage, tag="flushed"):
+class Flushed(ServerMessage, frozen=True, tag="flushed"):
     """All audio of what came before that `flush` has been sent. Acks come in order.
 
     Attributes:
@@ -415,7 +415,7 @@ class Flushed(ServerMessage, tag="flushed"):
     id: str | None = None
 
 
-class Done(ServerMessage, tag="done"):
+class Done(ServerMessage, frozen=True, tag="done"):
     """The one terminal message of a context; nothing of it follows.
 
     Attributes:
@@ -441,7 +441,7 @@ class Done(ServerMessage, tag="done"):
     code: str | None = None
 
 
-class Error(ServerMessage, tag="error"):
+class Error(ServerMessage, frozen=True, tag="error"):
     """Something was refused or failed.
 
     Attributes:
@@ -458,7 +458,7 @@ class Error(ServerMessage, tag="error"):
     retry_after_ms: int | None = None
 
 
-class Warned(ServerMessage, tag="warning"):
+class Warned(ServerMessage, frozen=True, tag="warning"):
     """Something did not go as asked, but speech goes on."""
 
     code: str
@@ -467,7 +467,7 @@ class Warned(ServerMessage, tag="warning"):
     segment: int | None = None
 
 
-class Stats(ServerMessage, tag="stats"):
+class Stats(ServerMessage, frozen=True, tag="stats"):
     """How this connection and the server are doing."""
 
     active_contexts: int
@@ -478,21 +478,21 @@ class Stats(ServerMessage, tag="stats"):
     budget_hit_rate: float | None = None
 
 
-class Resumed(ServerMessage, tag="resumed"):
+class Resumed(ServerMessage, frozen=True, tag="resumed"):
     """The session is back; replayed audio follows."""
 
     session: str
     contexts: dict[str, ResumedContext]
 
 
-class GoAway(ServerMessage, tag="goaway"):
+class GoAway(ServerMessage, frozen=True, tag="goaway"):
     """The server is about to stop: finish running contexts, start no new ones here."""
 
     reason: str
     deadline_ms: int
 
 
-class Pong(ServerMessage, tag="pong"):
+class Pong(ServerMessage, frozen=True, tag="pong"):
     """Answer to `ping`."""
 
     time_ms: int
