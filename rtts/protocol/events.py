@@ -223,7 +223,8 @@ class Playback(ClientMessage, frozen=True, tag="playback"):
     """How far the client has played a context; what it measured itself is optional.
 
     Attributes:
-        played_ms: Audio of the context already heard.
+        played_ms: Audio of the context already heard; omit it to report figures only. Once reported,
+            keep reporting (at least every quarter of the lead): it replaces the wall clock.
         first_packet_ms: The client's own first-packet latency (text sent until audio arrived).
         first_sound_ms: Text sent until sound left the speaker.
         underruns: Times its player ran dry.
@@ -232,7 +233,7 @@ class Playback(ClientMessage, frozen=True, tag="playback"):
     """
 
     ctx: str
-    played_ms: float = 0.0
+    played_ms: float | None = None
     first_packet_ms: float | None = None
     first_sound_ms: float | None = None
     underruns: int | None = None
