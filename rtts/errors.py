@@ -43,9 +43,18 @@ class InternalError(RttsError):
 
 
 class ProtocolError(RttsError):
-    """The client broke the dialect."""
+    """The client broke the dialect.
+
+    Attributes:
+        ctx: The context the broken message names, where that could be read.
+        ref: The `id` of the broken message, where it could be read.
+        message_type: Its type, where it could be read.
+    """
 
     code = "bad_request"
+    ctx: str | None = None
+    ref: str | None = None
+    message_type: str | None = None
 
 
 class MalformedJsonError(ProtocolError):

@@ -5,17 +5,36 @@ the same time the words every other dialect translates to and from. Times on the
 milliseconds, text offsets are Unicode code points of the context's text as the client sent it.
 Unknown fields are ignored in both directions. This module knows nothing about how a message is
 encoded, and nothing about sockets, sessions or engines.
+
+What a client may send carries its range in the annotation (`msgspec.Meta`); the decoder enforces
+it. Constructing a message in Python checks nothing.
 """
 
 from __future__ import annotations
 
 from enum import IntFlag
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 Codec = Literal["opus", "pcm_s16le", "mulaw", "alaw"]
 Container = Literal["raw", "ogg", "wav"]
+
+ContextId = Annotated[str, Meta(min_length=1, max_length=128)]
+MessageId = Annotated[str, Meta(max_length=128)]
+Name = Annotated[str, Meta(min_length=1, max_length=128)]
+Token = Annotated[str, Meta(min_length=1, max_length=4096)]
+# 2**53 - 1: the largest integer every JSON reader keeps (RFC 8259 section 6).
+Count = Annotated[int, Meta(ge=0, le=2**53 - 1)]
+# The upper bounds only keep sums finite: 24 h of anything is past every session limit.
+Milliseconds = Annotated[float, Meta(ge=0, le=86_400_000)]
+DelayMs = Annotated[int, Meta(ge=0, le=60_000)]
+Echo = (
+    Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+    | float
+    | Annotated[str, Meta(max_length=128)]
+    | None
+)
 
 
 class Message(Struct, frozen=True, omit_defaults=True, gc=False):
@@ -30,15 +49,15 @@ class Format(Message, frozen=True):
 
     Attributes:
         sample_rate: Hz; by default the codec's natural one (Opus, PCM 24000; G.711 8000).
-        bitrate: Opus bits per second.
-        frame_ms: Opus packet length: 10, 20, 40 or 60.
+        bitrate: Opus bits per second (the range is RFC 6716's).
+        frame_ms: Opus packet length.
     """
 
     codec: Codec = "opus"
     container: Container = "raw"
-    sample_rate: int | None = None
-    bitrate: int = 32_000
-    frame_ms: int = 20
+    sample_rate: Annotated[int, Meta(ge=1, le=384_000)] | None = None
+    bitrate: Annotated[int, Meta(ge=6_000, le=510_000)] = 32_000
+    frame_ms: Literal[10, 20, 40, 60] = 20
 
 
 class Chunking(Message, frozen=True):
@@ -53,9 +72,9 @@ class Chunking(Message, frozen=True):
     """
 
     mode: Literal["auto", "client", "flush"] = "auto"
-    first_max_delay_ms: int = 150
-    max_delay_ms: int = 1500
-    min_chars: int = 20
+    first_max_delay_ms: DelayMs = 150
+    max_delay_ms: DelayMs = 1500
+    min_chars: Annotated[int, Meta(ge=1, le=4000)] = 20
 
 
 class FormatOffer(Message, frozen=True):
@@ -155,7 +174,7 @@ class Quantiles(Message, frozen=True, omit_defaults=False):
 class ClientMessage(Message, frozen=True, kw_only=True, tag_field="type"):
     """Base of client messages. `id` comes back as `ref` in answers and errors."""
 
-    id: str | None = None
+    id: MessageId | None = None
 
 
 class Start(ClientMessage, frozen=True, tag="start"):
@@ -164,22 +183,23 @@ class Start(ClientMessage, frozen=True, tag="start"):
     Attributes:
         ctx: The client's name for it, 1 to 128 characters; may be used again after `done`.
         language: BCP 47 tag or English name of a language the voice speaks, or "auto".
-        max_lead_ms: Most audio sent ahead of the playback clock; 0 is unlimited (for files).
+        max_lead_ms: Most audio sent ahead of the playback clock, at least 1000; 0 is unlimited
+            (for files).
         budget_ms: First-packet budget of this context.
         priority: `interactive` first, `batch` when there is time.
     """
 
-    ctx: str
-    voice: str | None = None
-    language: str | None = None
-    instructions: str | None = None
-    speed: float | None = None
-    seed: int | None = None
+    ctx: ContextId
+    voice: Name | None = None
+    language: Name | None = None
+    instructions: Annotated[str, Meta(max_length=2000)] | None = None
+    speed: Annotated[float, Meta(ge=0.1, le=10)] | None = None
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None
     format: Format | None = None
     chunking: Chunking | None = None
     timestamps: Literal["word", "none"] = "word"
-    max_lead_ms: int | None = None
-    budget_ms: float | None = None
+    max_lead_ms: Annotated[int, Meta(ge=0, le=86_400_000)] | None = None
+    budget_ms: Annotated[float, Meta(gt=0, le=86_400_000)] | None = None
     priority: Literal["interactive", "batch"] = "interactive"
 
 
@@ -192,9 +212,9 @@ class Text(ClientMessage, frozen=True, tag="text"):
         end: No more text follows (as `end`).
     """
 
-    ctx: str
+    ctx: ContextId
     text: str
-    n: int | None = None
+    n: Count | None = None
     flush: bool = False
     end: bool = False
 
@@ -202,21 +222,25 @@ class Text(ClientMessage, frozen=True, tag="text"):
 class Flush(ClientMessage, frozen=True, tag="flush"):
     """Speak what was received so far; answered by `flushed` when its audio has been sent."""
 
-    ctx: str
+    ctx: ContextId
 
 
 class End(ClientMessage, frozen=True, tag="end"):
     """No more text; the context ends with `done` when everything has been spoken."""
 
-    ctx: str
+    ctx: ContextId
 
 
 class Cancel(ClientMessage, frozen=True, tag="cancel"):
-    """Stop one context, or all. `played_ms` says how much was heard."""
+    """Stop one context, or all of them. Names `ctx`, or sets `all` (which wins).
 
-    ctx: str | None = None
+    Attributes:
+        played_ms: Audio of the context already heard.
+    """
+
+    ctx: ContextId | None = None
     all: bool = False
-    played_ms: float | None = None
+    played_ms: Milliseconds | None = None
 
 
 class Playback(ClientMessage, frozen=True, tag="playback"):
@@ -232,19 +256,19 @@ class Playback(ClientMessage, frozen=True, tag="playback"):
         output_latency_ms: Its audio device's latency.
     """
 
-    ctx: str
-    played_ms: float | None = None
-    first_packet_ms: float | None = None
-    first_sound_ms: float | None = None
-    underruns: int | None = None
-    stalled_ms: float | None = None
-    output_latency_ms: float | None = None
+    ctx: ContextId
+    played_ms: Milliseconds | None = None
+    first_packet_ms: Milliseconds | None = None
+    first_sound_ms: Milliseconds | None = None
+    underruns: Count | None = None
+    stalled_ms: Milliseconds | None = None
+    output_latency_ms: Milliseconds | None = None
 
 
 class Ping(ClientMessage, frozen=True, tag="ping"):
     """Answered by `pong` with the same `t`."""
 
-    t: float | int | str | None = None
+    t: Echo = None
 
 
 class Resume(ClientMessage, frozen=True, tag="resume"):
@@ -256,14 +280,14 @@ class Resume(ClientMessage, frozen=True, tag="resume"):
             for none.
     """
 
-    token: str
-    acks: dict[str, int] = field(default_factory=dict)
+    token: Token
+    acks: dict[str, Annotated[int, Meta(ge=-1, le=2**53 - 1)]] = field(default_factory=dict)
 
 
 class StatsRequest(ClientMessage, frozen=True, tag="stats"):
     """Ask for `stats`: once, or every `interval_ms` (at least 100; 0 stops)."""
 
-    interval_ms: int | None = None
+    interval_ms: Annotated[int, Meta(ge=0, le=86_400_000)] | None = None
 
 
 class Close(ClientMessage, frozen=True, tag="close"):
@@ -273,7 +297,7 @@ class Close(ClientMessage, frozen=True, tag="close"):
 class Auth(ClientMessage, frozen=True, tag="auth"):
     """Credentials in the first message, for clients that can set neither header nor subprotocol."""
 
-    token: str
+    token: Token
 
 
 AnyClientMessage = (
@@ -497,7 +521,7 @@ class Pong(ServerMessage, frozen=True, tag="pong"):
     """Answer to `ping`."""
 
     time_ms: int
-    t: float | int | str | None = None
+    t: Echo = None
 
 
 AnyServerMessage = (
