@@ -284,6 +284,20 @@ class SegmentSkipped:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class SegmentWarned:
+    """A segment that is spoken, but not all of it or not well.
+
+    Attributes:
+        code: A warning code: "partly_unspeakable" (words the voice does not know were left out).
+    """
+
+    utterance_id: int
+    segment: int
+    code: str
+    message: str
+
+
 class FinishReason(StrEnum):
     """Why an utterance ended without failing."""
 
@@ -332,7 +346,14 @@ class UtteranceFailed:
     retry_after_s: float | None = None
 
 
-UtteranceEvent = AudioProduced | WordsTimed | SegmentSkipped | UtteranceFinished | UtteranceFailed
+UtteranceEvent = (
+    AudioProduced
+    | WordsTimed
+    | SegmentSkipped
+    | SegmentWarned
+    | UtteranceFinished
+    | UtteranceFailed
+)
 EngineEvent = EngineReady | EngineDown | EngineLoad | VoiceLoaded | VoiceEvicted | VoiceFailed
 Event = UtteranceEvent | EngineEvent
 
