@@ -48,6 +48,9 @@ class Format(Message, frozen=True):
     """The audio format a client asks for. Omitted fields take the server's default.
 
     Attributes:
+        codec: How samples are coded.
+        container: `raw` puts packets or samples into messages as they are; `ogg` (Opus) and `wav`
+            (PCM) make a file of the payloads in a row.
         sample_rate: Hz; by default the codec's natural one (Opus, PCM 24000; G.711 8000).
         bitrate: Opus bits per second (the range is RFC 6716's).
         frame_ms: Opus packet length.
@@ -78,7 +81,13 @@ class Chunking(Message, frozen=True):
 
 
 class FormatOffer(Message, frozen=True):
-    """One format the server can make, as listed in `ready`."""
+    """One format the server can make, as listed in `ready`.
+
+    Attributes:
+        codec: As in `start.format`.
+        sample_rate: One rate in Hz, or a list of them.
+        container: As in `start.format`.
+    """
 
     codec: str
     sample_rate: int | list[int]
@@ -86,7 +95,18 @@ class FormatOffer(Message, frozen=True):
 
 
 class Limits(Message, frozen=True, omit_defaults=False):
-    """The limits of this connection, as listed in `ready`."""
+    """The limits of this connection, as listed in `ready`.
+
+    Attributes:
+        max_contexts: Contexts open at the same time.
+        max_text_chars: Text of a context that is not yet spoken; also the most in one message.
+        max_message_bytes: Size of one message from the client.
+        max_messages_per_s: Messages from the client.
+        idle_timeout_ms: The socket is closed when no context is open and no message came for this
+            long.
+        max_session_ms: A session ends after this.
+        max_lead_ms: Most audio sent ahead of the playback clock, unless `start` says otherwise.
+    """
 
     max_contexts: int
     max_text_chars: int
@@ -98,7 +118,12 @@ class Limits(Message, frozen=True, omit_defaults=False):
 
 
 class ResumeOffer(Message, frozen=True, omit_defaults=False):
-    """How to get this session back after the socket was lost."""
+    """How to get this session back after the socket was lost.
+
+    Attributes:
+        token: For `resume`. A secret: it is all that is asked for.
+        window_ms: How long after the loss, and how much audio of each context is kept.
+    """
 
     token: str
     window_ms: int
@@ -108,8 +133,14 @@ class StreamFormat(Message, frozen=True, omit_defaults=False):
     """The audio format of a context.
 
     Attributes:
+        codec: As asked for, or the default.
+        container: As asked for, or the default.
+        sample_rate: Hz; the unit of `pts` and `done.samples`.
+        channels: 1.
+        frame_ms: Length of one Opus packet (0 for other codecs).
         packets_per_message: Most Opus packets one binary message carries (0 for other codecs).
         pre_skip: Samples at 48 kHz to drop from the start of the decoded audio (Opus only).
+        bitrate: Of the coded audio, bits per second.
     """
 
     codec: str
@@ -126,6 +157,7 @@ class ResumedContext(Message, frozen=True, omit_defaults=False):
     """Where a context stands after `resume`.
 
     Attributes:
+        stream: Number of the context in binary messages; the same as before.
         next_seq: Sequence number of the next new audio message (replayed ones come before).
         next_n: Number of the next `text` the server expects; earlier ones need not be sent again.
         text_ended: Whether `end` was received.
@@ -161,7 +193,13 @@ class DoneMetrics(Message, frozen=True):
 
 
 class Quantiles(Message, frozen=True, omit_defaults=False):
-    """Rolling quantiles in milliseconds; null while there is nothing to report."""
+    """Rolling quantiles in milliseconds; null while there is nothing to report.
+
+    Attributes:
+        p50: Half were faster.
+        p95: 95 of 100 were faster.
+        p99: 99 of 100 were faster.
+    """
 
     p50: float | None
     p95: float | None
@@ -172,7 +210,11 @@ class Quantiles(Message, frozen=True, omit_defaults=False):
 
 
 class ClientMessage(Message, frozen=True, kw_only=True, tag_field="type"):
-    """Base of client messages. `id` comes back as `ref` in answers and errors."""
+    """Base of client messages.
+
+    Attributes:
+        id: Comes back as `ref` in answers and errors (in `flushed` as `id`).
+    """
 
     id: MessageId | None = None
 
@@ -181,8 +223,15 @@ class Start(ClientMessage, frozen=True, tag="start"):
     """Open a context. Every field but `ctx` has the connection's default.
 
     Attributes:
-        ctx: The client's name for it, 1 to 128 characters; may be used again after `done`.
+        ctx: The client's name for it, without control characters; may be used again after `done`.
+        voice: One of `ready.voices`; by default `ready.default_voice`.
         language: BCP 47 tag or English name of a language the voice speaks, or "auto".
+        instructions: How to speak, in words, for models that take them.
+        speed: 1 is the voice's own; what it can do is in `/v1/voices`.
+        seed: Fixes every random draw of the model.
+        format: The audio format; each field has its default.
+        chunking: How text becomes segments; each field has its default.
+        timestamps: `none` leaves out `marks`.
         max_lead_ms: Most audio sent ahead of the playback clock, at least 1000; 0 is unlimited
             (for files).
         budget_ms: First-packet budget of this context.
@@ -207,6 +256,8 @@ class Text(ClientMessage, frozen=True, tag="text"):
     """Append text, joined verbatim. Opens the context with defaults if it is new.
 
     Attributes:
+        ctx: The context.
+        text: Any text, also a part of a word; markup as a language model writes it. No NUL.
         n: 0, 1, 2, ... of this context; makes appends idempotent after a resume.
         flush: Speak everything received so far without waiting for punctuation.
         end: No more text follows (as `end`).
@@ -220,13 +271,21 @@ class Text(ClientMessage, frozen=True, tag="text"):
 
 
 class Flush(ClientMessage, frozen=True, tag="flush"):
-    """Speak what was received so far; answered by `flushed` when its audio has been sent."""
+    """Speak what was received so far; answered by `flushed` when its audio has been sent.
+
+    Attributes:
+        ctx: The context.
+    """
 
     ctx: ContextId
 
 
 class End(ClientMessage, frozen=True, tag="end"):
-    """No more text; the context ends with `done` when everything has been spoken."""
+    """No more text; the context ends with `done` when everything has been spoken.
+
+    Attributes:
+        ctx: The context.
+    """
 
     ctx: ContextId
 
@@ -235,7 +294,9 @@ class Cancel(ClientMessage, frozen=True, tag="cancel"):
     """Stop one context, or all of them. Names `ctx`, or sets `all` (which wins).
 
     Attributes:
-        played_ms: Audio of the context already heard.
+        ctx: The context.
+        all: Every context of the connection.
+        played_ms: Audio of that one context already heard.
     """
 
     ctx: ContextId | None = None
@@ -247,6 +308,7 @@ class Playback(ClientMessage, frozen=True, tag="playback"):
     """How far the client has played a context; what it measured itself is optional.
 
     Attributes:
+        ctx: The context; figures may come after its `done`.
         played_ms: Audio of the context already heard; omit it to report figures only. Once reported,
             keep reporting (at least every quarter of the lead): it replaces the wall clock.
         first_packet_ms: The client's own first-packet latency (text sent until audio arrived).
@@ -266,7 +328,11 @@ class Playback(ClientMessage, frozen=True, tag="playback"):
 
 
 class Ping(ClientMessage, frozen=True, tag="ping"):
-    """Answered by `pong` with the same `t`."""
+    """Answered by `pong` with the same `t`.
+
+    Attributes:
+        t: Anything small, for the client's own use.
+    """
 
     t: Echo = None
 
@@ -275,7 +341,7 @@ class Resume(ClientMessage, frozen=True, tag="resume"):
     """Take over a lost session; the first message on a new socket.
 
     Attributes:
-        token: Of `ready.resume`.
+        token: Of the lost session's `ready.resume`.
         acks: For each context the client still waits for: the last audio `seq` it received, -1
             for none.
     """
@@ -285,7 +351,11 @@ class Resume(ClientMessage, frozen=True, tag="resume"):
 
 
 class StatsRequest(ClientMessage, frozen=True, tag="stats"):
-    """Ask for `stats`: once, or every `interval_ms` (at least 100; 0 stops)."""
+    """Ask for `stats`, once or regularly.
+
+    Attributes:
+        interval_ms: Regularly, this often (at least 100); 0 stops it; without it, once.
+    """
 
     interval_ms: Annotated[int, Meta(ge=0, le=86_400_000)] | None = None
 
@@ -295,7 +365,11 @@ class Close(ClientMessage, frozen=True, tag="close"):
 
 
 class Auth(ClientMessage, frozen=True, tag="auth"):
-    """Credentials in the first message, for clients that can set neither header nor subprotocol."""
+    """Credentials in the first message, for clients that can set neither header nor subprotocol.
+
+    Attributes:
+        token: The API key.
+    """
 
     token: Token
 
@@ -312,7 +386,22 @@ class ServerMessage(Message, frozen=True, tag_field="type"):
 
 
 class Ready(ServerMessage, frozen=True, tag="ready"):
-    """First message on a socket: what can be asked for and within which limits."""
+    """First message on a socket: what can be asked for and within which limits.
+
+    Attributes:
+        protocol: The subprotocol spoken.
+        session: Name of the session, for logs.
+        server: Name and version of the server.
+        model: The model that speaks.
+        voices: Names for `start.voice`; `/v1/voices` says more about each.
+        languages: Values for `start.language`.
+        formats: What `start.format` may ask for.
+        limits: The limits of this connection.
+        time_ms: Wall clock of the server, milliseconds since 1970.
+        default_voice: The voice of a `start` that names none.
+        budget_ms: First-packet budget of a `start` that names none.
+        resume: How to resume; null where sessions cannot be.
+    """
 
     protocol: str
     session: str
@@ -329,7 +418,17 @@ class Ready(ServerMessage, frozen=True, tag="ready"):
 
 
 class Started(ServerMessage, frozen=True, tag="started"):
-    """A context is open. Comes before everything else of the context."""
+    """A context is open. Comes before everything else of the context.
+
+    Attributes:
+        ctx: The context.
+        stream: Its number in binary messages; never used again in this session.
+        format: The audio format, complete.
+        voice: The voice that speaks.
+        language: The language it was asked for, or "auto".
+        budget_ms: The first-packet budget it is held to.
+        ref: The `id` of the message that opened it.
+    """
 
     ctx: str
     stream: int
@@ -344,6 +443,8 @@ class SegmentStarted(ServerMessage, frozen=True, tag="segment"):
     """A segment is about to be heard; comes before its audio.
 
     Attributes:
+        ctx: The context.
+        segment: 0, 1, 2, ...; segments without anything to speak are left out.
         text: The client's own text of the segment.
         chars: Where it stands in the context's text, [start, end).
         at_ms: Where its audio begins in the context's audio.
@@ -359,7 +460,16 @@ class SegmentStarted(ServerMessage, frozen=True, tag="segment"):
 
 
 class AudioFlags(IntFlag):
-    """Flags of an audio message."""
+    """Flags of an audio message.
+
+    Attributes:
+        FIRST_OF_CONTEXT: The context's first audio.
+        LAST_OF_CONTEXT: The context's last audio; absent where that was not known yet.
+        FIRST_OF_SEGMENT: The segment's first audio.
+        LAST_OF_SEGMENT: The segment's last audio.
+        SILENCE: Inserted silence, such as a pause asked for.
+        REPLAY: Sent before, and sent again after a resume.
+    """
 
     FIRST_OF_CONTEXT = 1
     LAST_OF_CONTEXT = 2
@@ -373,10 +483,16 @@ class Audio(ServerMessage, frozen=True, tag="audio", omit_defaults=False):
     """Audio of one segment. Binary in `rtts.v1`, base64 `data` in `rtts.v1.json`.
 
     Attributes:
+        ctx: The context (not in the binary form).
+        stream: Number of the context, of `started`.
         seq: 0, 1, 2, ... in the context.
+        segment: The segment it belongs to.
         pts: Position of the first sample, in samples of the format's rate since the context's
             first decoded sample (an Opus decoder's output before `pre_skip` is dropped).
-        npackets: Opus packets in `data`, each behind its u16 length; 0 for other formats.
+        flags: Sum of the flags below.
+        npackets: Raw Opus packets in `data`, each behind its u16 length; 0 for other formats.
+        duration_ms: Length of this audio, rounded; exact positions come from `pts`.
+        data: The payload.
     """
 
     ctx: str
@@ -394,8 +510,12 @@ class Marks(ServerMessage, frozen=True, tag="marks"):
     """When words are heard: [word, start_ms, end_ms] on the context's audio clock.
 
     Attributes:
+        ctx: The context.
+        segment: The segment.
+        unit: What an item is.
         quality: `exact` from the engine, `estimated` from text lengths.
-        chars: For each item its place in the context's text.
+        items: [word, start_ms, end_ms] of each, in order.
+        chars: For each item its place [start, end) in the context's text.
     """
 
     ctx: str
@@ -409,10 +529,20 @@ class Marks(ServerMessage, frozen=True, tag="marks"):
 class FirstAudio(ServerMessage, frozen=True, tag="first_audio"):
     """First-packet latency and its parts; follows the first audio message.
 
-    `ttfa_ms` = split + queue + model + encode + send. Split: receipt of the message that completed
-    the first segment until the segment went to the engine. Queue: until the engine began it.
-    Model: until its first audio was back. Encode: until the message was built. Send: until it was
-    handed to the socket.
+    `ttfa_ms` is the sum of its five parts.
+
+    Attributes:
+        ctx: The context.
+        ttfa_ms: Receipt of the message that completed the first segment until the first audio
+            message was handed to the socket.
+        split_ms: Receipt of that message until the segment went to the engine.
+        queue_ms: Until the engine began it.
+        model_ms: Until its first audio was back.
+        encode_ms: Until the message was built.
+        send_ms: Until it was handed to the socket.
+        from_first_text_ms: The same end, counted from the context's first text.
+        budget_ms: The budget `ttfa_ms` is held to.
+        within_budget: The verdict.
     """
 
     ctx: str
@@ -431,6 +561,7 @@ class Flushed(ServerMessage, frozen=True, tag="flushed"):
     """All audio of what came before that `flush` has been sent. Acks come in order.
 
     Attributes:
+        ctx: The context.
         id: The `id` of the flush (null if it had none).
         at_ms: Position in the context's audio that the flushed text ends at.
     """
@@ -444,9 +575,15 @@ class Done(ServerMessage, frozen=True, tag="done"):
     """The one terminal message of a context; nothing of it follows.
 
     Attributes:
+        ctx: The context.
+        reason: Why it ended.
+        segments: Segments whose audio was begun.
         last_seq: Of its last audio message, -1 without audio.
         audio_ms: Audio sent (after `pre_skip`).
         samples: The same in samples of the format's rate, exact.
+        text_chars: Text received, in code points.
+        metrics: What was measured; absent without audio.
+        played_ms: How much of it counts as heard (`cancelled` and failures).
         spoken: The part of the context's text that was heard (`cancelled` and failures).
         remaining: The rest; `spoken + remaining` is all text received.
         code: The error code when `reason` is `error`.
@@ -470,6 +607,9 @@ class Error(ServerMessage, frozen=True, tag="error"):
     """Something was refused or failed.
 
     Attributes:
+        code: One of the error codes below.
+        message: What happened, in words, for the developer. Not for parsing.
+        ctx: The context it is about; without one it is about the connection.
         ref: The `id` of the message that caused it.
         fatal: The server closes the socket after this.
         retry_after_ms: When trying again is worth it.
@@ -484,7 +624,14 @@ class Error(ServerMessage, frozen=True, tag="error"):
 
 
 class Warned(ServerMessage, frozen=True, tag="warning"):
-    """Something did not go as asked, but speech goes on."""
+    """Something did not go as asked, but speech goes on.
+
+    Attributes:
+        code: A stable word.
+        message: What happened, in words.
+        ctx: The context it is about.
+        segment: The segment it is about.
+    """
 
     code: str
     message: str
@@ -493,7 +640,16 @@ class Warned(ServerMessage, frozen=True, tag="warning"):
 
 
 class Stats(ServerMessage, frozen=True, tag="stats"):
-    """How this connection and the server are doing."""
+    """How this connection and the server are doing.
+
+    Attributes:
+        active_contexts: Open contexts of this connection.
+        queue: Utterances of the server that wait for their first audio.
+        ttfa_ms: First-packet latency of the server.
+        rtf: Synthesis time divided by audio duration, recent; null without any.
+        buffered_ms: For each context of this connection, audio sent ahead of playback.
+        budget_hit_rate: Share of recent contexts within their budget, 0 to 1.
+    """
 
     active_contexts: int
     queue: int
@@ -504,21 +660,36 @@ class Stats(ServerMessage, frozen=True, tag="stats"):
 
 
 class Resumed(ServerMessage, frozen=True, tag="resumed"):
-    """The session is back; replayed audio follows."""
+    """The session is back; replayed audio follows.
+
+    Attributes:
+        session: The session, as in the lost `ready`.
+        contexts: Where each context stands that is still known.
+    """
 
     session: str
     contexts: dict[str, ResumedContext]
 
 
 class GoAway(ServerMessage, frozen=True, tag="goaway"):
-    """The server is about to stop: finish running contexts, start no new ones here."""
+    """The server is about to stop: finish running contexts, start no new ones here.
+
+    Attributes:
+        reason: A word.
+        deadline_ms: Milliseconds until the socket is closed.
+    """
 
     reason: str
     deadline_ms: int
 
 
 class Pong(ServerMessage, frozen=True, tag="pong"):
-    """Answer to `ping`."""
+    """Answer to `ping`.
+
+    Attributes:
+        time_ms: Wall clock of the server, milliseconds since 1970.
+        t: As in the `ping`.
+    """
 
     time_ms: int
     t: Echo = None
