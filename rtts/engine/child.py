@@ -1,0 +1,126 @@
+"""The child process of a `RemoteEngine`: builds one core and drives it.
+
+One thread does everything: it takes frames, applies commands, steps and sends, so that nothing
+competes with the core for the GIL, and so that a core that hangs does not answer pings. A second
+thread only waits for the parent's end of the socket to close, and then ends the process, whatever
+the core is doing. The parent alone decides when the child stops: Ctrl-C and SIGTERM, which reach
+whole groups of processes, are ignored here.
+
+It knows nothing about restarts, nor about whose utterances it speaks.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import pickle
+import select
+import signal
+import socket
+import threading
+import traceback
+from collections.abc import Sequence
+
+import msgspec
+
+from rtts.engine.drive import drive
+from rtts.engine.interface import Command, EngineCore, Event
+from rtts.engine.wire import COMMANDS, EVENTS, Channel, Failure, FrameKind, read_frame
+
+# Stop stepping while the parent has this much to read: 270 chunks of 80 ms. It reads in time, or
+# it is in trouble that more audio would make worse.
+_UNSENT_LIMIT_BYTES = 1024 * 1024
+_GOODBYE_S = 1.0  # to tell the parent of a failure before the process ends anyway
+
+
+def main(socket_fd: int) -> int:
+    """Run the child; returns its exit status.
+
+    Args:
+        socket_fd: This side of a connected stream socket, inherited. Its first frame is a pickled
+            (callable, args, kwargs) that makes the core.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    faulthandler.enable()  # a segmentation fault in a model's library leaves a stack on stderr
+    sock = socket.socket(fileno=socket_fd)
+    sock.set_inheritable(False)  # a grandchild that held it would hide this process's death
+    threading.Thread(target=_die_with_parent, args=(socket_fd,), daemon=True).start()
+    _, boot = read_frame(sock)
+    channel = Channel(sock)
+    try:
+        make_core, args, kwargs = pickle.loads(boot)
+        core: EngineCore = make_core(*args, **kwargs)
+        drive(core, _SocketPort(channel))
+    except Exception as error:  # noqa: BLE001 - the root of the process: the parent logs it
+        _say_goodbye(channel, error)
+        return 1
+    return 0
+
+
+def _die_with_parent(socket_fd: int) -> None:
+    """End the process when the other end of the socket is closed."""
+    poll = select.poll()
+    poll.register(socket_fd, 0)  # no event is asked for: only a hang-up wakes this thread
+    poll.poll()
+    os._exit(1)
+
+
+def _say_goodbye(channel: Channel, error: Exception) -> None:
+    """Tell the parent why the core died, if it listens."""
+    told = (f"{type(error).__name__}: {error}", traceback.format_exc())
+    # "replace", for a message may quote text that has no UTF-8.
+    failure = Failure(*(text.encode("utf-8", "replace").decode() for text in told))
+    channel.send(FrameKind.FAILED, msgspec.msgpack.encode(failure))
+    poll = select.poll()
+    poll.register(channel.fileno(), select.POLLOUT)
+    while channel.unsent_bytes and poll.poll(_GOODBYE_S * 1000):
+        channel.flush()
+
+
+class _SocketPort:
+    """The core's `Port` over a channel."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._poll = select.poll()
+        self._poll.register(channel.fileno(), select.POLLIN)
+        self._is_stopped = False
+
+    def receive(self, wait_s: float | None) -> Sequence[Command] | None:
+        commands: list[Command] = []
+        timeout_ms = None if wait_s is None else wait_s * 1000
+        while not commands and not self._is_stopped:
+            has_backlog = self._channel.unsent_bytes > 0
+            is_full = self._channel.unsent_bytes > _UNSENT_LIMIT_BYTES
+            self._poll.modify(
+                self._channel.fileno(), select.POLLIN | (select.POLLOUT if has_backlog else 0)
+            )
+            ready = self._poll.poll(None if is_full else timeout_ms)
+            for _, happened in ready:
+                if happened & select.POLLOUT:
+                    self._channel.flush()
+                if happened & ~select.POLLOUT:
+                    commands += self._take()
+            if self._channel.unsent_bytes <= _UNSENT_LIMIT_BYTES:
+                break  # a wait that was cut short is taken up again by the next call
+        return None if self._is_stopped else commands
+
+    def emit(self, events: Sequence[Event]) -> None:
+        self._channel.send(FrameKind.EVENTS, EVENTS.encode(events))
+
+    def _take(self) -> list[Command]:
+        """Answer pings and return the commands that have arrived."""
+        frames = self._channel.receive()
+        if frames is None:
+            self._is_stopped = True
+            return []
+        commands: list[Command] = []
+        for kind, body in frames:
+            if kind == FrameKind.COMMANDS:
+                commands += COMMANDS.decode(body)
+            elif kind == FrameKind.PING:
+                self._channel.send(FrameKind.PONG)
+            elif kind == FrameKind.STOP:
+                self._is_stopped = True
+        return commands
