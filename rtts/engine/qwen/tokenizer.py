@@ -1,0 +1,118 @@
+"""Text to ids: the released byte-pair vocabulary, without its control tokens.
+
+User text is only ever split into ordinary pieces, so "<|im_end|>" in it is eleven characters to
+speak, not the end of the prompt. The structure around text is added by id in `prompt`.
+
+`StableText` releases ids of text that is still arriving: byte pairs never merge across pre-tokens,
+so a pre-token is safe once another follows it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from rtts.errors import ConfigError
+
+_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+"""Pre-token pattern of the Qwen2 tokenizer."""
+
+
+class TextTokenizer:
+    """Byte-pair encoding of plain text."""
+
+    def __init__(self, vocab: dict[str, int], merges: list[tuple[str, str]]) -> None:
+        from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
+        from tokenizers.models import BPE
+
+        self._vocab = vocab
+        self._tokenizer = Tokenizer(BPE(vocab=vocab, merges=merges))
+        self._tokenizer.normalizer = normalizers.NFC()
+        self._tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Split(Regex(_SPLIT), "isolated"),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+            ]
+        )
+        self._splitter = pre_tokenizers.Split(Regex(_SPLIT), "isolated")
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of `text`; lone surrogates become the replacement character."""
+        whole = text.encode("utf-8", "replace").decode("utf-8")
+        ids: list[int] = self._tokenizer.encode(whole, add_special_tokens=False).ids
+        return ids
+
+    def word(self, text: str) -> int:
+        """The id of a text that must be one token.
+
+        Raises:
+            ConfigError: It is not.
+        """
+        ids = self.encode(text)
+        if len(ids) != 1:
+            raise ConfigError(f"tokenizer: {text!r} must be one token, it is {len(ids)}")
+        return ids[0]
+
+    def last_pre_token(self, text: str) -> int:
+        """Where the part of `text` begins that more text could still change.
+
+        That is its last pre-token, and if that is white space all white space in front of it and
+        the pre-token before.
+        """
+        pieces = self._splitter.pre_tokenize_str(text)
+        start = len(text)
+        for piece, (begin, _) in reversed(pieces):
+            start = begin
+            if not piece.isspace():
+                break
+        return start
+
+
+class StableText:
+    """Ids of a text that arrives in parts, released as soon as nothing later can change them.
+
+    Whatever the parts, the ids are those of the whole text.
+    """
+
+    def __init__(self, tokenizer: TextTokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._held = ""
+
+    def feed(self, text: str) -> list[int]:
+        """Take more text; the ids that are now certain."""
+        self._held += text
+        cut = self._tokenizer.last_pre_token(self._held)
+        ready, self._held = self._held[:cut], self._held[cut:]
+        return self._tokenizer.encode(ready) if ready else []
+
+    def flush(self) -> list[int]:
+        """No more text: the ids of what was held."""
+        ready, self._held = self._held, ""
+        return self._tokenizer.encode(ready) if ready else []
+
+
+def load_tokenizer(folder: Path) -> TextTokenizer:
+    """Read `vocab.json` and `merges.txt`.
+
+    Raises:
+        ConfigError: One is missing or damaged.
+    """
+    try:
+        vocab = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
+        lines = (folder / "merges.txt").read_text(encoding="utf-8").split("\n")
+    except OSError as error:
+        raise ConfigError(f"model folder {folder}: cannot read {error.filename}") from error
+    except ValueError as error:
+        raise ConfigError(f"model folder {folder}: vocab.json is not JSON") from error
+    merges = []
+    for line in lines:
+        if not line or line.startswith("#version"):
+            continue
+        left, _, right = line.partition(" ")
+        if not left or not right:
+            raise ConfigError(f"model folder {folder}: merges.txt has the line {line!r}")
+        merges.append((left, right))
+    return TextTokenizer(vocab, merges)
