@@ -125,7 +125,7 @@ class ToneEngine:
         self._work: _Work | None = None
         self._chunks_made = 0
         self._load_told = (0, 0)  # (live, waiting for a first chunk) of the last EngineLoad
-        self._load_told_s = -math.inf
+        self._load_due_s = -math.inf  # when the next one may be told
         self._outbox: list[Event] = [EngineReady(self._capabilities)]
 
     # --- the three methods of a core, and the hint for its host ---------------------------------
@@ -165,7 +165,7 @@ class ToneEngine:
         if self._resting:
             due_s.append(self._resting[0][0])
         if self._load() != self._load_told:
-            due_s.append(self._load_told_s + _LOAD_INTERVAL_S)
+            due_s.append(self._load_due_s)
         return min(due_s, default=None)
 
     def step(self, now: float) -> Sequence[Event]:
@@ -444,9 +444,9 @@ class ToneEngine:
 
     def _tell_load(self, now: float) -> None:
         """Say how busy the engine is, if that changed and it was not said just now."""
-        if now - self._load_told_s < _LOAD_INTERVAL_S or self._load() == self._load_told:
+        if now < self._load_due_s or self._load() == self._load_told:
             return
-        self._load_told, self._load_told_s = self._load(), now
+        self._load_told, self._load_due_s = self._load(), now + _LOAD_INTERVAL_S
         options = self._options
         first_s = options.first_chunk_delay_s + options.real_time_factor * options.chunk_s
         backlog_s = self._load_told[1] * first_s
