@@ -129,8 +129,8 @@ def page_crc(page: bytes | bytearray) -> int:
 class OggOpusWriter:
     """Packs Opus packets into Ogg pages as they come. Owner: its stream.
 
-    What `write` and `finish` return, concatenated, is the file (the header pages come first); how
-    it is cut into pages depends on the packets only.
+    What `write` and `finish` return, concatenated, is the file; the header pages come first. How it
+    is cut into pages depends on the packets only, as long as all have one duration.
 
     Attributes:
         granules: Samples at 48 kHz of the packets on the pages returned so far.

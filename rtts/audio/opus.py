@@ -52,8 +52,8 @@ _GET_LAST_PACKET_DURATION: Final = 4039
 
 _HOW_TO_GET_IT: Final = (
     "pip install opuslib-next-bundled (Linux, macOS, Windows), or install the system's libopus "
-    "(apt install libopus0, apk add opus, brew install opus), or set RTTS_OPUS_LIB to the path of "
-    "one; PCM, WAV and G.711 work without it"
+    "(apt install libopus0, apk add opus, brew install opus), or set audio.opus_library to the path "
+    "of one; PCM, WAV and G.711 work without it"
 )
 
 

@@ -38,10 +38,10 @@ def to_s16(samples: NDArray[np.float32]) -> bytes:
         ValueError: A sample is NaN: the model that made it is broken, and any number we wrote in
             its place would be heard as a click.
     """
-    scaled = samples * np.float32(32767.0)
-    if np.isnan(scaled).any():
+    clipped = np.clip(samples, np.float32(-1), np.float32(1))
+    if np.isnan(clipped).any():
         raise ValueError("audio holds NaN samples")
-    return round_s16(scaled)
+    return round_s16(clipped * np.float32(32767))
 
 
 def round_s16(samples: NDArray[np.float32]) -> bytes:

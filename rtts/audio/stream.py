@@ -169,6 +169,19 @@ class OpusPacker:
     def take(self, pcm: bytes) -> list[Packet]:
         """Encode what fills packets."""
         self.samples += len(pcm) // SAMPLE_BYTES
+        return self._packets(pcm)
+
+    def finish(self) -> list[Packet]:
+        """Encode the rest, continued by silence to the end of a packet."""
+        return self.drain() if self.samples else []
+
+    def drain(self) -> list[Packet]:
+        """The same, but at least one packet, even of a stream without audio."""
+        lookahead = self.pre_skip_samples * SAMPLE_BYTES
+        padding = -(len(self._pending) + lookahead) % self._frame_bytes
+        return self._packets(bytes(lookahead + padding))
+
+    def _packets(self, pcm: bytes) -> list[Packet]:
         data = self._pending + pcm if self._pending else pcm
         size, samples, encode = self._frame_bytes, self._frame_samples, self._encode
         whole = len(data) - len(data) % size
@@ -176,19 +189,6 @@ class OpusPacker:
         return [
             Packet(encode(data[at : at + size], samples), samples) for at in range(0, whole, size)
         ]
-
-    def finish(self) -> list[Packet]:
-        """Encode the rest, continued by silence to the end of a packet."""
-        return self.drain() if self.samples else []
-
-    def drain(self) -> list[Packet]:
-        """The same for a stream without audio, too: at least one packet."""
-        rest = len(self._pending) + self.pre_skip_samples * SAMPLE_BYTES
-        silence = self.pre_skip_samples * SAMPLE_BYTES + -rest % self._frame_bytes
-        taken = self.samples
-        packets = self.take(bytes(silence))
-        self.samples = taken
-        return packets
 
 
 class OggOpusPacker:
