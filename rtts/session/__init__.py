@@ -1,0 +1,17 @@
+"""The conversation: contexts, their speech, pacing and resume. Sans-I/O: time is an argument."""
+
+from rtts.session.delivery import DeliveryMarker
+from rtts.session.options import SessionOptions
+from rtts.session.record import ClientReport, UtteranceRecord
+from rtts.session.service import Service
+from rtts.session.session import Closing, Session
+
+__all__ = [
+    "ClientReport",
+    "Closing",
+    "DeliveryMarker",
+    "Service",
+    "Session",
+    "SessionOptions",
+    "UtteranceRecord",
+]

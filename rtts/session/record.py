@@ -1,0 +1,78 @@
+"""What is written down about a finished context: one frozen record, no text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# The parts of first-packet latency, in the order they pass.
+STAGES = ("split", "queue", "engine", "encode", "send")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UtteranceRecord:
+    """Everything measured about one context; the canonical log line and every metric come from it.
+
+    Attributes:
+        stream: Number of the context in its session.
+        reason: As in `done`.
+        code: Error code when `reason` is "error", else "".
+        first_packet_s: Receipt of the message that completed the first segment until the first
+            audio message was handed to the socket. None without audio.
+        from_first_text_s: The same end, counted from the context's first text.
+        stages: Seconds by stage (`STAGES`), adding up to `first_packet_s`; empty without audio.
+        guilty_stage: The longest stage of a context that missed its budget, else "".
+        busy_s: Engine seconds spent on it.
+        rtf: `busy_s` divided by `audio_s`.
+        started_at: Monotonic seconds.
+    """
+
+    session: str
+    ctx: str
+    stream: int
+    engine: str
+    voice: str
+    language: str
+    codec: str
+    container: str
+    chars: int
+    segments: int
+    audio_s: float
+    reason: str
+    code: str
+    first_packet_s: float | None
+    from_first_text_s: float | None
+    stages: dict[str, float]
+    budget_s: float
+    within_budget: bool | None
+    guilty_stage: str
+    busy_s: float
+    rtf: float | None
+    stalls: int
+    stalled_s: float
+    max_lead_s: float
+    voice_cached: bool
+    client_first_packet_s: float | None
+    client_first_sound_s: float | None
+    client_underruns: int | None
+    client_stalled_s: float | None
+    started_at: float
+    ended_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientReport:
+    """What a client measured itself. Untrusted: ranges are checked, nothing is scheduled by it."""
+
+    session: str
+    ctx: str
+    first_packet_s: float | None
+    first_sound_s: float | None
+    underruns: int | None
+    stalled_s: float | None
+    output_latency_s: float | None
+
+    @property
+    def has_figures(self) -> bool:
+        """Whether there is anything in it."""
+        figures = (self.first_packet_s, self.first_sound_s, self.underruns, self.stalled_s)
+        return any(figure is not None for figure in figures)
