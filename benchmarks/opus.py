@@ -1,6 +1,6 @@
 """What encoding costs: libopus by complexity, our own code around it, pages, resampling, the lock.
 
-    python benchmarks/opus.py [--seconds 20] [--output benchmarks/results/...json]
+    python benchmarks/opus.py [--seconds 20] [--pesq] [--output benchmarks/results/...json]
 
 Speech is the embedded CPU voice's. CPU time of the thread, the minimum and median of `--runs` runs.
 The last line is the result as JSON.
@@ -203,6 +203,81 @@ def other_codecs(chunks: list[bytes], runs: int) -> dict[str, Any]:
     return {**results, "mulaw_1920_samples": cpu_us(mulaw, runs)}
 
 
+def resamplers(pcm: bytes) -> dict[str, Any]:
+    """libsoxr's engines: input until the first output, and what their filters pass and stop."""
+    import numpy as np
+    import soxr
+
+    samples = np.frombuffer(pcm[: 2 * RATE_HZ], "<i2").astype(np.float32)
+
+    def level_db(stream: Any, target: int, frequency: float) -> float:
+        wave = np.sin(2 * np.pi * frequency * np.arange(RATE_HZ) / RATE_HZ).astype(np.float32)
+        middle = stream.resample_chunk(wave, last=True)[target // 4 : -target // 4]
+        return round(float(20 * np.log10(np.sqrt(2 * np.mean(np.square(middle))) + 1e-9)), 1)
+
+    results: dict[str, Any] = {}
+    for target in (8_000, 16_000, 48_000):
+        for quality in ("QQ", "LQ", "MQ", "HQ", "VHQ", "variable_rate"):
+            engine = {"quality": "HQ", "vr": True}
+            if quality != "variable_rate":
+                engine = {"quality": quality}
+
+            def make(target: int = target, engine: dict[str, Any] = engine) -> Any:
+                return soxr.ResampleStream(RATE_HZ, target, 1, dtype="float32", **engine)
+
+            stream, taken, step = make(), 0, RATE_HZ // 1000
+            while not len(stream.resample_chunk(samples[taken : taken + step])):
+                taken += step
+            nyquist = min(RATE_HZ, target) / 2
+            results[f"24000_to_{target}_{quality}"] = {
+                "first_output_after_ms": (taken + step) * 1000 / RATE_HZ,
+                "db_at_0.8_nyquist": level_db(make(), target, 0.8 * nyquist),
+                "db_at_0.9_nyquist": level_db(make(), target, 0.9 * nyquist),
+                **(
+                    {"db_at_1.1_nyquist": level_db(make(), target, 1.1 * nyquist)}
+                    if target < RATE_HZ
+                    else {}
+                ),
+            }
+    return results
+
+
+def quality(seconds: float) -> dict[str, Any]:
+    """PESQ (wide band) of each setting against the voice, sentence by sentence."""
+    import numpy as np
+    from pesq import pesq  # pip install pesq (needs a C compiler)
+
+    from rtts.audio.opus import Decoder
+
+    def at_16_khz(pcm: bytes) -> Any:
+        resampler = Resampler(RATE_HZ, 16_000)
+        return np.frombuffer(resampler.process(pcm) + resampler.flush(), "<i2")
+
+    pcm = speech(seconds)
+    sentences = [part for part in pieces(pcm, 4 * RATE_HZ) if len(part) == 8 * RATE_HZ]
+    results: dict[str, Any] = {"sentences_of_4_s": len(sentences)}
+    for bitrate in (24_000, 32_000, 48_000):
+        for name, application, signal, complexity in (
+            ("voip_voice_10", Application.VOIP, Signal.VOICE, 10),
+            ("audio_voice_10", Application.AUDIO, Signal.VOICE, 10),
+            ("audio_voice_5", Application.AUDIO, Signal.VOICE, 5),
+            ("audio_voice_0", Application.AUDIO, Signal.VOICE, 0),
+            ("audio_auto_5", Application.AUDIO, Signal.AUTO, 5),
+            ("lowdelay_voice_10", Application.RESTRICTED_LOWDELAY, Signal.VOICE, 10),
+        ):
+            scores = []
+            for part in sentences:
+                encoder, decoder = tuned(complexity, application), Decoder(RATE_HZ, 1)
+                encoder.bitrate, encoder.signal = bitrate, signal
+                heard = b"".join(
+                    decoder.decode(encoder.encode(frame, FRAME)) for frame in pieces(part, FRAME)
+                )[2 * encoder.lookahead :]
+                said = at_16_khz(part[: len(heard)])
+                scores.append(pesq(16_000, said, at_16_khz(heard), "wb"))
+            results[f"{bitrate}_{name}"] = round(statistics.mean(scores), 2)
+    return results
+
+
 def interpreter_lock(frames: list[bytes]) -> dict[str, Any]:
     """Wall time of four packets beside a thread that runs Python, the lock kept or released.
 
@@ -280,12 +355,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=20.0, help="seconds of speech")
     parser.add_argument("--runs", type=int, default=7)
+    parser.add_argument("--pesq", action="store_true", help="also quality; needs package pesq")
     parser.add_argument("--output", type=Path, help="also write the result here")
     arguments = parser.parse_args()
     pcm = speech(arguments.seconds)
     chunks, frames = pieces(pcm, CHUNK), pieces(pcm, FRAME)
     library = load_library()
-    result = {
+    result: dict[str, Any] = {
         "benchmark": "opus",
         "command": "python " + " ".join(["benchmarks/opus.py", *sys.argv[1:]]),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
@@ -306,9 +382,12 @@ def main() -> None:
             "make_encoder": creation(arguments.runs),
             "ogg": framing(frames, arguments.runs),
             "other_codecs": other_codecs(chunks, arguments.runs),
+            "resamplers": resamplers(pcm),
             "four_packets_wall": interpreter_lock(frames),
         },
     }
+    if arguments.pesq:
+        result["results"]["pesq_wb"] = quality(arguments.seconds)
     if arguments.output:
         arguments.output.write_text(json.dumps(result, indent=2) + "\n")
     print(json.dumps(result))
