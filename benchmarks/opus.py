@@ -204,7 +204,7 @@ def other_codecs(chunks: list[bytes], runs: int) -> dict[str, Any]:
 
 
 def resamplers(pcm: bytes) -> dict[str, Any]:
-    """libsoxr's engines: input until the first output, and what their filters pass and stop."""
+    """Engines of libsoxr: input until the first output, and what their filters pass and stop."""
     import numpy as np
     import soxr
 

@@ -42,7 +42,7 @@ Container = Literal["raw", "ogg", "wav"]
 FRAMES_MS: Final = (10, 20, 40, 60)
 DEFAULT_FRAME_MS: Final = 20
 
-# Of speech at complexity 10, PESQ falls from 4.0 to 3.7 at 24 kbit/s and gains 0.3 at 48 kbit/s.
+# PESQ of the CPU voice at complexity 10: 4.35 at 24 kbit/s, 4.47 at 32, 4.54 at 48 (ADR 0012).
 DEFAULT_BITRATE: Final = 32_000
 
 # RFC 6716 section 2.1.1 begins at 6 kbit/s; past 256 kbit/s a mono stream has nothing left to gain,
