@@ -10,6 +10,7 @@ so a pre-token is safe once another follows it.
 from __future__ import annotations
 
 import json
+import unicodedata
 from pathlib import Path
 
 from rtts.errors import ConfigError
@@ -59,14 +60,14 @@ class TextTokenizer:
     def last_pre_token(self, text: str) -> int:
         """Where the part of `text` begins that more text could still change.
 
-        That is its last pre-token, and if that is white space all white space in front of it and
-        the pre-token before.
+        That is its last pre-token; if that is white space or begins with a combining mark, the
+        pre-tokens before too, up to one that does not. `text` must be in NFC.
         """
         pieces = self._splitter.pre_tokenize_str(text)
         start = len(text)
         for piece, (begin, _) in reversed(pieces):
             start = begin
-            if not piece.isspace():
+            if not piece.isspace() and not unicodedata.combining(piece[0]):
                 break
         return start
 
@@ -83,7 +84,7 @@ class StableText:
 
     def feed(self, text: str) -> list[int]:
         """Take more text; the ids that are now certain."""
-        self._held += text
+        self._held = unicodedata.normalize("NFC", self._held + text)
         cut = self._tokenizer.last_pre_token(self._held)
         ready, self._held = self._held[:cut], self._held[cut:]
         return self._tokenizer.encode(ready) if ready else []

@@ -14,7 +14,9 @@ from rtts.errors import ConfigError
 from tests.engine.qwen.tiny import SPECIALS
 
 AWKWARD = st.text(
-    alphabet=st.sampled_from(list("ab'sre ltve1.!?-\n\r\t\u00a0é你e\u0301\u0327한\u1100\u1161<|>_")),
+    alphabet=st.sampled_from(
+        list("ab'sre ltve1.!?-\n\r\t\u00a0é你e\u0301\u0327한\u1100\u1161<|>_")
+    ),
     max_size=40,
 )
 

@@ -1,0 +1,109 @@
+"""Registered voices: one safetensors file each, with the x-vector, codes and transcript.
+
+The file's content hash is the voice's key in caches, so a changed file is another voice. It knows
+files, not slots or audio.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from rtts.engine.qwen.config import ModelConfig
+from rtts.engine.qwen.extra import Tensor, torch
+from rtts.engine.qwen.frame import Conditions
+from rtts.errors import ConfigError
+
+_FORMAT = "rtts-qwen-voice-1"
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredVoice:
+    """A voice cloned from a reference.
+
+    Attributes:
+        name: What a client names; the file's stem.
+        key: Content hash.
+        transcript: What the reference says; "" where only its x-vector is used.
+        language: Tag of the reference's language, or "".
+        conditions: Tensors; no codec frames where only the x-vector is used.
+    """
+
+    name: str
+    key: str
+    transcript: str
+    language: str
+    conditions: Conditions
+
+
+def save_voice(
+    path: Path, x_vector: Tensor, codes: Tensor | None, transcript: str = "", language: str = ""
+) -> None:
+    """Write a voice file. Without a transcript or codes it is an x-vector voice."""
+    from safetensors.torch import save_file
+
+    tensors = {"x_vector": x_vector.detach().float().cpu().contiguous()}
+    if codes is not None and transcript:
+        tensors["codes"] = codes.detach().to(torch.int64).cpu().contiguous()
+    metadata = {"format": _FORMAT, "transcript": transcript, "language": language}
+    save_file(tensors, path, metadata)
+
+
+def load_voices(
+    folder: Path, config: ModelConfig, dtype: torch.dtype, device: torch.device
+) -> dict[str, RegisteredVoice]:
+    """Every voice of a folder by name.
+
+    Raises:
+        ConfigError: A file is damaged or made for another checkpoint. Names it.
+    """
+    voices = [
+        load_voice(path, config, dtype, device) for path in sorted(folder.glob("*.safetensors"))
+    ]
+    return {voice.name: voice for voice in voices}
+
+
+def load_voice(
+    path: Path, config: ModelConfig, dtype: torch.dtype, device: torch.device
+) -> RegisteredVoice:
+    """Read one voice file.
+
+    Raises:
+        ConfigError: It is damaged or made for another checkpoint.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        data = path.read_bytes()
+        with safe_open(path, "pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(f"voice file {path}: {error}") from error
+    hidden, groups = config.talker.stack.hidden, config.talker.groups
+    x_vector, codes = tensors.get("x_vector"), tensors.get("codes")
+    if metadata.get("format") != _FORMAT or x_vector is None:
+        raise ConfigError(f"voice file {path} is not a {_FORMAT} file")
+    if tuple(x_vector.shape) != (hidden,):
+        raise ConfigError(
+            f"voice file {path}: its x-vector has {tuple(x_vector.shape)} values, "
+            f"this checkpoint's have {hidden}"
+        )
+    if codes is None:
+        codes = torch.zeros(0, groups, dtype=torch.int64)
+    if codes.dim() != 2 or codes.shape[1] != groups or not _in_range(codes, config):
+        raise ConfigError(f"voice file {path}: its codes do not fit this checkpoint's codec")
+    return RegisteredVoice(
+        name=path.stem,
+        key=hashlib.sha256(data).hexdigest()[:24],
+        transcript=metadata.get("transcript", ""),
+        language=metadata.get("language", ""),
+        conditions=Conditions(x_vector.to(device, dtype), codes.to(device)),
+    )
+
+
+def _in_range(codes: Tensor, config: ModelConfig) -> bool:
+    if not codes.numel():
+        return True
+    return bool(codes.min() >= 0) and bool(codes.max() < config.codec.codebook_size)
