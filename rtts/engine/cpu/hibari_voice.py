@@ -1,0 +1,56 @@
+"""The embedded English voice: hibari's network and G2P, loaded from the files of its package.
+
+hibari-tts 0.2.1 (Apache-2.0, code and weights) ships one voice, "heart", distilled from Kokoro-82M.
+This module loads it once; everything after that is shared between threads. It knows nothing about
+utterances.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final
+
+import hibari
+
+from rtts.engine.cpu.hibari_net import HibariNet
+from rtts.engine.cpu.hibari_speech import HibariSpeech
+from rtts.engine.cpu.reading import english_g2p, read
+from rtts.engine.cpu.voice import Trim
+
+_ASSETS: Final = Path(hibari.__file__).parent / "assets"
+
+
+class HibariVoice:
+    """The loaded voice. Holds no state of what it speaks: shared freely between threads.
+
+    Args:
+        trim: Silence to keep around speech.
+        threads: onnxruntime threads within one operation.
+
+    Raises:
+        OSError: The package's files are missing.
+        GraphError: The package holds another model than the one this was written for.
+    """
+
+    def __init__(self, trim: Trim, *, threads: int = 1) -> None:
+        self._trim = trim
+        self._ids: dict[str, int] = json.loads((_ASSETS / "vocab.json").read_text("utf-8"))
+        self._vocabulary = frozenset(self._ids)
+        self._net = HibariNet((_ASSETS / "hibari.onnx").read_bytes(), threads=threads)
+        self._g2p = english_g2p()
+
+    def begin(
+        self, text: str, *, speed: float, seed: tuple[int, ...], is_first: bool
+    ) -> HibariSpeech:
+        """Read a segment's text; see `CpuVoice.begin`."""
+        reading = read(text, self._g2p, self._vocabulary)
+        return HibariSpeech(
+            self._net,
+            reading,
+            self._ids,
+            speed=speed,
+            seed=seed,
+            trim=self._trim,
+            is_first=is_first,
+        )
