@@ -47,6 +47,7 @@ class Speech:
         self._pts = 0  # decoder samples of the format's rate, pre-skip included
         self._opened_segment = -1  # last segment that had a message
         self._is_finished = False
+        self._is_silent = False  # whether what was taken in last is inserted silence
         self.seq = 0
         self.source_samples = 0
 
@@ -106,15 +107,18 @@ class Speech:
         packets = self._encoder.encode(pcm) if pcm else []
         if is_final:
             packets += self._drain()
-        messages = self._messages(packets, segment, AudioFlags.SILENCE if is_silence else 0)
-        return self._close(messages, is_last=is_last, is_final=is_final)
+        self._is_silent = is_silence
+        sounds = self._messages(packets, segment, AudioFlags.SILENCE if is_silence else 0)
+        flags = AudioFlags.LAST_OF_SEGMENT if is_last else AudioFlags(0)
+        return self._close(sounds, flags | AudioFlags.LAST_OF_CONTEXT if is_final else flags)
 
     def finish(self, segment: int) -> list[Sound]:
         """Drain the encoder; nothing may follow. Nothing comes the second time, or of no audio."""
         if self._is_finished or not self.source_samples:
             return []
-        messages = self._messages(self._drain(), max(segment, 0), 0)
-        return self._close(messages, is_last=False, is_final=True)
+        flags = AudioFlags.SILENCE if self._is_silent else 0
+        sounds = self._messages(self._drain(), max(segment, 0), flags)
+        return self._close(sounds, AudioFlags.LAST_OF_CONTEXT)
 
     def silence(self, n_samples: int, segment: int) -> list[Sound]:
         """Insert silence, in samples at the engine's rate."""
@@ -157,12 +161,7 @@ class Speech:
         return message, n_samples
 
     @staticmethod
-    def _close(sounds: list[Sound], *, is_last: bool, is_final: bool) -> list[Sound]:
-        flags = AudioFlags(0)
-        if is_last or is_final:
-            flags |= AudioFlags.LAST_OF_SEGMENT
-        if is_final:
-            flags |= AudioFlags.LAST_OF_CONTEXT
+    def _close(sounds: list[Sound], flags: int) -> list[Sound]:
         if flags and sounds:
             message, n_samples = sounds[-1]
             sounds[-1] = (with_flags(message, flags), n_samples)

@@ -314,6 +314,7 @@ TestConversation = Conversation.TestCase
 TestConversation.settings = settings(
     max_examples=60,
     stateful_step_count=40,
+    database=None,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
