@@ -52,6 +52,11 @@ class KeyValues:
         self.k[:, slot, :, :length].copy_(prefix.k[:, 0, :, :length])
         self.v[:, slot, :, :length].copy_(prefix.v[:, 0, :, :length])
 
+    def clear(self, slot: int) -> None:
+        """Zero a slot."""
+        self.k[:, slot].zero_()
+        self.v[:, slot].zero_()
+
     def write(self, layer: int, positions: Tensor, k: Tensor, v: Tensor) -> None:
         """Write one position of each of the first B slots.
 

@@ -81,6 +81,7 @@ class Runner:
             if conditions.codes.shape[0]
         }
         self._heads: dict[int, KeyValues] = {}
+        self._tainted: set[int] = set()
 
     @property
     def head_row_bytes(self) -> int:
@@ -111,6 +112,7 @@ class Runner:
             return Landed(flight.plan, flight.failed, {}, {}, {})
         codes, pcm = output.codes.tolist(), output.pcm.cpu()
         ended, finite = output.ended.tolist(), output.finite.tolist()
+        self._tainted |= {row.slot for row in rows if not finite[row.slot]}
         levels = (pcm.float() / 32767.0).square().mean(-1).sqrt().tolist()
         samples = pcm.numpy()
         return Landed(
@@ -150,6 +152,9 @@ class Runner:
 
     def _admit(self, admit: Admit) -> None:
         slot, state = admit.slot, self._state
+        if slot in self._tainted:  # a masked position still counts where it is not a number
+            state.kv.clear(slot)
+            self._tainted.discard(slot)
         state.kv.copy_in(slot, self._heads[admit.head], admit.head_rows)
         clone = admit.conditioning.clone
         conditions = self._references.get(clone)
