@@ -112,18 +112,19 @@ class Speech:
         flags = AudioFlags.LAST_OF_SEGMENT if is_last else AudioFlags(0)
         return self._close(sounds, flags | AudioFlags.LAST_OF_CONTEXT if is_final else flags)
 
-    def finish(self, segment: int) -> list[Sound]:
+    def finish(self) -> list[Sound]:
         """Drain the encoder; nothing may follow. Nothing comes the second time, or of no audio."""
         if self._is_finished or not self.source_samples:
             return []
         flags = AudioFlags.SILENCE if self._is_silent else 0
-        sounds = self._messages(self._drain(), max(segment, 0), flags)
+        sounds = self._messages(self._drain(), max(self._opened_segment, 0), flags)
         return self._close(sounds, AudioFlags.LAST_OF_CONTEXT)
 
-    def silence(self, n_samples: int, segment: int) -> list[Sound]:
-        """Insert silence, in samples at the engine's rate."""
+    def silence(self, n_samples: int) -> list[Sound]:
+        """Insert silence, in samples at the engine's rate, behind the segment heard last."""
+        segment = max(self._opened_segment, 0)
         return self.say(
-            bytes(2 * n_samples), max(segment, 0), is_last=False, is_final=False, is_silence=True
+            bytes(2 * n_samples), segment, is_last=False, is_final=False, is_silence=True
         )
 
     def _drain(self) -> list[Packet]:
@@ -151,7 +152,7 @@ class Speech:
             seq=self.seq,
             segment=segment,
             pts=self._pts % PTS_MODULUS,
-            flags=flags,
+            flags=int(flags),
             npackets=len(packets) if self._is_packets else 0,
             duration_ms=round(1000 * n_samples / self._format.sample_rate),
             data=join_packets(payloads) if self._is_packets else b"".join(payloads),
@@ -176,7 +177,7 @@ def with_flags(message: Audio, flags: int) -> Audio:
         seq=message.seq,
         segment=message.segment,
         pts=message.pts,
-        flags=message.flags | flags,
+        flags=int(message.flags | flags),
         npackets=message.npackets,
         duration_ms=message.duration_ms,
         data=message.data,

@@ -157,7 +157,7 @@ class Voicing:
 
     def finish(self) -> None:
         """Send the encoder's last packets."""
-        self._delivery.push_audio(self._speech.finish(len(self.segments) - 1))
+        self._delivery.push_audio(self._speech.finish())
 
     def warn(self, code: str, message: str, segment: int | None = None) -> None:
         """Tell the client that something did not go as asked."""
@@ -238,10 +238,6 @@ class Voicing:
         if not self._latency.back_at:
             self._latency.received_at = self._latency.received_at or now
             self._latency.back_at = now
-        self._delivery.push_audio(self._speech.silence(n_piece, self._before()))
+        self._delivery.push_audio(self._speech.silence(n_piece))
         self.inserted_s += n_piece / rate_hz
         return (n_left - n_piece) / rate_hz
-
-    def _before(self) -> int:
-        """The segment that a pause inserted now follows."""
-        return max(0, self.n_closed - 1)

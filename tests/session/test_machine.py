@@ -312,7 +312,7 @@ class Conversation(RuleBasedStateMachine):
 
 TestConversation = Conversation.TestCase
 TestConversation.settings = settings(
-    max_examples=60,
+    max_examples=120,
     stateful_step_count=40,
     database=None,
     deadline=None,

@@ -284,6 +284,7 @@ def test_fifty_rapid_interruptions_leave_nothing():
 def test_flushes_are_acknowledged_in_order_behind_their_audio():
     """Each flush is answered once, after the audio of what came before it."""
     world = World()
+    world.engine_runs = False
     world.send(
         Text(ctx="a", text="The first piece of it"),
         Flush(ctx="a", id="f1"),
@@ -291,6 +292,8 @@ def test_flushes_are_acknowledged_in_order_behind_their_audio():
         Flush(ctx="a", id="f2"),
         Flush(ctx="a", id="f3"),
     )
+    assert not world.of(Flushed)
+    world.engine_runs = True
     world.advance(10)
     assert [f.id for f in world.of(Flushed)] == ["f1", "f2", "f3"]
     ends = [f.at_ms for f in world.of(Flushed)]
