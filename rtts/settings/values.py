@@ -1,0 +1,154 @@
+"""Turning what a file, the environment or a flag says into a typed value, or into one clear line.
+
+A TOML value already has a type, so it is checked and never converted; text (environment, flags) is
+parsed. This module knows nothing about which settings there are or where a value came from.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import types
+import typing
+from pathlib import Path
+
+from rtts.settings.schema import Setting
+
+_WORDS = {
+    "true": True,
+    "yes": True,
+    "on": True,
+    "1": True,
+    "false": False,
+    "no": False,
+    "off": False,
+    "0": False,
+}
+
+
+def from_toml(setting: Setting, value: object) -> object:
+    """Check a TOML value.
+
+    Raises:
+        ValueError: The value does not fit; the message says what would.
+    """
+    return _checked(setting, _typed(setting.type, value), value)
+
+
+def from_text(setting: Setting, text: str) -> object:
+    """Parse the text of an environment variable or a flag. Empty text unsets an optional setting.
+
+    Raises:
+        ValueError: The text does not fit; the message says what would.
+    """
+    try:
+        value = _parsed(setting.type, text.strip())
+    except ValueError:
+        value = _NOTHING
+    return _checked(setting, value, text)
+
+
+def expectation(setting: Setting) -> str:
+    """What a setting takes, in words: "a number of seconds, 0 or more"."""
+    words = _words(_inner(setting.type))
+    if setting.unit and _inner(setting.type) in (int, float):
+        words += f" ({setting.unit})"
+    return words + (", 0 or more" if _is_amount(setting) else "")
+
+
+class _Nothing(enum.Enum):
+    NOTHING = "no value of the type"
+
+
+_NOTHING = _Nothing.NOTHING
+
+
+def _checked(setting: Setting, value: object, raw: object) -> object:
+    if isinstance(value, float) and not math.isfinite(value):
+        value = _NOTHING
+    if _is_amount(setting) and isinstance(value, int | float) and value < 0:
+        value = _NOTHING
+    if value is _NOTHING:
+        shown = "the value it has" if setting.is_secret else _quoted(raw)
+        raise ValueError(f"{setting.key} must be {expectation(setting)}, not {shown}")
+    return value
+
+
+def _quoted(raw: object) -> str:
+    text = repr(raw) if not isinstance(raw, bool) else str(raw).lower()
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _is_amount(setting: Setting) -> bool:
+    """A number with a unit, or a most, counts something: it is not negative (dB may be)."""
+    if _inner(setting.type) not in (int, float) or setting.unit.startswith("dB"):
+        return False
+    return bool(setting.unit) or setting.key.rpartition(".")[2].startswith("max_")
+
+
+def _inner(hint: object) -> object:
+    """`T` of `T | None`, else the type itself."""
+    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+        return next(arg for arg in typing.get_args(hint) if arg is not type(None))
+    return hint
+
+
+def _is_optional(hint: object) -> bool:
+    return type(None) in typing.get_args(hint)
+
+
+def _choices(hint: object) -> dict[str, object] | None:
+    if typing.get_origin(hint) is typing.Literal:
+        return {str(choice): choice for choice in typing.get_args(hint)}
+    if isinstance(hint, type) and issubclass(hint, enum.StrEnum):
+        return {member.value: member for member in hint}
+    return None
+
+
+def _words(hint: object) -> str:
+    choices = _choices(hint)
+    if choices is not None:
+        return "one of " + ", ".join(f'"{choice}"' for choice in choices)
+    if typing.get_origin(hint) is tuple:
+        return "a list, each " + _words(typing.get_args(hint)[0])
+    names = {bool: "true or false", int: "a whole number", float: "a number", Path: "a path"}
+    return names.get(typing.cast(type, hint), "a string")
+
+
+def _typed(hint: object, value: object) -> object:
+    inner = _inner(hint)
+    choices = _choices(inner)
+    if choices is not None:
+        return choices.get(value, _NOTHING) if isinstance(value, str) else _NOTHING
+    if typing.get_origin(inner) is tuple:
+        return _list(inner, value)
+    if inner is Path:
+        return Path(value).expanduser() if isinstance(value, str) else _NOTHING
+    if inner is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    # `type() is` and not isinstance: True is an int to Python, but not to a reader of the file.
+    return value if type(value) is inner else _NOTHING
+
+
+def _list(hint: object, value: object) -> object:
+    if not isinstance(value, list):
+        return _NOTHING
+    items = tuple(_typed(typing.get_args(hint)[0], item) for item in value)
+    return _NOTHING if _NOTHING in items else items
+
+
+def _parsed(hint: object, text: str) -> object:
+    inner = _inner(hint)
+    if not text and _is_optional(hint):
+        return None
+    if typing.get_origin(inner) is tuple:
+        item = typing.get_args(inner)[0]
+        items = tuple(_parsed(item, part.strip()) for part in text.split(",") if part.strip())
+        return _NOTHING if _NOTHING in items else items
+    if inner is bool:
+        return _WORDS.get(text.lower(), _NOTHING)
+    if inner is int:
+        return int(text)
+    if inner is float:
+        return float(text)
+    return _typed(inner, text)
