@@ -1,0 +1,43 @@
+"""From settings to an engine: the only place that names the engines there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rtts.engine.interface import Engine, EngineCore
+    from rtts.settings import Settings
+
+
+def make_engine(settings: Settings) -> Engine:
+    """The engine the settings name, not started.
+
+    Raises:
+        ConfigError: It cannot be had here; the message says what is missing.
+    """
+    kind, workers = settings.engine.kind, settings.engine.workers
+    factory, arguments = _core(settings)
+    if settings.engine.host == "remote":
+        from rtts.engine.remote import RemoteEngine
+
+        return RemoteEngine(factory, arguments, workers=workers, name=kind)
+
+    from rtts.engine.local import LocalEngine
+
+    return LocalEngine(lambda: factory(*arguments), workers=workers, name=kind)
+
+
+def _core(settings: Settings) -> tuple[Callable[..., EngineCore], tuple[object, ...]]:
+    """What makes a core, and its arguments; both can go to another process."""
+    if settings.engine.kind == "tone":
+        from rtts.engine.tone import ToneEngine
+
+        return ToneEngine, (settings.tone,)
+
+    import threading
+    import time
+
+    from rtts.engine.cpu.factory import CpuEngineFactory
+
+    return CpuEngineFactory(settings.cpu, time.monotonic, threading.Lock()), ()

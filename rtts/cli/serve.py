@@ -1,0 +1,81 @@
+"""`rtts serve`: the server."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from rtts.cli.flags import Commands, add_command, add_engine_flags, add_setting, resolve
+
+if TYPE_CHECKING:
+    from rtts.server import Server
+    from rtts.settings import Settings
+
+_MORE = """ until SIGTERM or Ctrl-C.
+The first signal lets running speech finish, the second does not."""
+
+
+def add(commands: Commands) -> None:
+    """Declare the command."""
+    parser = add_command(commands, "serve", "serve speech over WebSockets", more=_MORE)
+    where = parser.add_argument_group("where")
+    add_setting(where, "--host", "server.host", metavar="ADDRESS", help="default 127.0.0.1")
+    add_setting(where, "--port", "server.port", metavar="N", help="default 8765; 0: a free one")
+    add_setting(where, "--unix-socket", "server.unix_socket", metavar="PATH", help="instead")
+    add_setting(
+        where,
+        "--insecure",
+        "server.insecure",
+        is_switch=True,
+        help="allow other addresses than loopback without API keys",
+    )
+    engine = parser.add_argument_group("engine")
+    add_engine_flags(engine)
+    add_setting(engine, "--engine-host", "engine.host", metavar="HOST", help="local, remote")
+    add_setting(engine, "--workers", "engine.workers", metavar="N", help="engines that share work")
+    add_setting(engine, "--voice", "session.voice", metavar="ID", help="default voice")
+    add_setting(parser, "--log-level", "log.level", metavar="LEVEL", help="debug, info, warning")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until told to stop."""
+    resolved = resolve(arguments)
+    settings = resolved.settings
+
+    import asyncio
+    import logging
+
+    from rtts.cli import logs
+    from rtts.server import new_event_loop
+
+    logs.set_up(settings.log.level, as_json=settings.server.log_json)
+    log = logging.getLogger("rtts")
+    log.info("settings: file %s, SHA-256 %s", resolved.file or "none", resolved.fingerprint())
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(_serve(settings))
+
+
+async def _serve(settings: Settings) -> int:
+    from rtts.audio.opus import load_library
+    from rtts.cli.engines import make_engine
+    from rtts.server import serve
+
+    if settings.audio.opus_library is not None:
+        load_library(str(settings.audio.opus_library))
+
+    def listening(server: Server) -> None:
+        print(f"listening on {server.ws_url} ({settings.engine.kind} engine)", flush=True)
+
+    def ready(server: Server) -> None:
+        del server
+        print("ready", flush=True)
+
+    return await serve(
+        settings.server,
+        make_engine(settings),
+        session_options=settings.session,
+        max_backlog_s=settings.engine.max_backlog_s,
+        on_listening=listening,
+        on_ready=ready,
+    )

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+import rtts as package
+from rtts import cli
+from rtts.cli import build_parser, main
+from rtts.cli.failure import CommandError
+from rtts.errors import ConfigError, EngineError
+
+COMMANDS = ("serve", "say", "voices", "doctor", "config", "demo")
+
+
+class TestHelp:
+    @pytest.mark.parametrize("command", ["", *COMMANDS])
+    def test_every_command_explains_itself(self, rtts: Callable[..., object], command: str) -> None:
+        """--help of every command says what it does and ends with 0."""
+        outcome = rtts(*command.split(), "--help")
+        assert outcome.status == 0
+        assert outcome.out.startswith("usage: rtts")
+
+    def test_help_is_light(self) -> None:
+        """Showing help imports nothing that takes time: it answers within 150 ms."""
+        code = (
+            "import sys; from rtts.cli import build_parser; build_parser().format_help();"
+            "heavy = {'numpy', 'asyncio', 'msgspec', 'starlette', 'onnxruntime', 'rtts_client',"
+            " 'rtts.settings', 'rtts.server', 'logging', 'http.client'};"
+            "print(sorted(heavy & set(sys.modules)))"
+        )
+        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert (run.stdout.strip(), run.stderr) == ("[]", "")
+
+    def test_version(self, rtts: Callable[..., object]) -> None:
+        """--version prints the version."""
+        assert rtts("--version").out == f"rtts {package.__version__}\n"
+
+
+class TestMistakes:
+    @pytest.mark.parametrize(
+        "argv",
+        [
+            (),
+            ("shout",),
+            ("serve", "--prot", "1"),
+            ("say", "x", "--speed", "fast"),
+            ("say", "x", "--json", "-o", "-"),
+            ("config", "--set", "server.port"),
+        ],
+    )
+    def test_usage(self, rtts: Callable[..., object], argv: tuple[str, ...]) -> None:
+        """A command line that makes no sense ends with 2 and the usage."""
+        outcome = rtts(*argv)
+        assert outcome.status == 2
+        assert "usage: rtts" in outcome.err
+
+    @pytest.mark.parametrize("command", ["serve", "voices", "doctor", "config", "demo", "say"])
+    def test_settings(self, rtts: Callable[..., object], command: str) -> None:
+        """A setting that does not exist ends every command with 2 and one line that names it."""
+        words = ("hello",) if command == "say" else ()
+        outcome = rtts(command, *words, "--set", "server.prot=1")
+        assert (outcome.status, outcome.out) == (2, "")
+        assert outcome.err.splitlines()[0] == (
+            'rtts: --set server.prot: there is no setting "server.prot";'
+            ' did you mean "server.port"?'
+        )
+
+    @pytest.mark.parametrize(
+        ("error", "status", "line"),
+        [
+            (ConfigError("no such file"), 2, "rtts: no such file\n"),
+            (CommandError("no sound"), 1, "rtts: no sound\n"),
+            (EngineError("broken"), 1, "rtts: broken\n"),
+            (KeyboardInterrupt(), 130, ""),
+            (ModuleNotFoundError("x", name="hibari.g2p"), 1, None),
+        ],
+    )
+    def test_failures(
+        self,
+        rtts: Callable[..., object],
+        monkeypatch: pytest.MonkeyPatch,
+        error: BaseException,
+        status: int,
+        line: str | None,
+    ) -> None:
+        """What people and machines cause is one line and a status, never a traceback."""
+
+        def fail(arguments: object) -> int:
+            raise error
+
+        monkeypatch.setattr(cli.config, "run", fail)
+        outcome = rtts("config")
+        assert outcome.status == status
+        expected = line if line is not None else "rtts: the package hibari.g2p is missing"
+        assert outcome.err.startswith(expected)
+        assert outcome.err.count("\n") <= 1
+
+    def test_our_own_mistakes_keep_their_traceback(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What nobody foresaw is not dressed up as something else."""
+
+        def fail(arguments: object) -> int:
+            raise ModuleNotFoundError("x", name="rtts.nonsense")
+
+        monkeypatch.setattr(cli.config, "run", fail)
+        with pytest.raises(ModuleNotFoundError):
+            main(["config"])
+
+
+def test_closed_pipe(spawn: Callable[..., subprocess.Popen[bytes]]) -> None:
+    """A reader that leaves (`rtts config | head -1`) ends the command without a word."""
+    process = spawn("config")
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    assert process.wait(30) == 141
+    assert process.stderr.read() == b""
+
+
+def test_every_command_has_a_module() -> None:
+    """The commands are the ones the documents name."""
+    help_ = build_parser().format_help()
+    assert [name for name in COMMANDS if f"\n    {name} " not in help_] == []

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import asyncio
+import os
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rtts.cli.typed import typed_text
+
+
+async def read_all(fd: int) -> list[str]:
+    return [piece async for piece in typed_text(fd)]
+
+
+@given(st.text(), st.data())
+@settings(max_examples=30, deadline=None)
+def test_any_cut_gives_the_same_text(text: str, data: st.DataObject) -> None:
+    """Wherever reads cut the bytes, also inside a character, the pieces join to the text."""
+    raw = text.encode("utf-8", "replace")
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(raw)), max_size=5)))
+
+    async def feed() -> list[str]:
+        out, into = os.pipe()
+        reading = asyncio.create_task(read_all(out))
+        for begin, end in zip([0, *cuts], [*cuts, len(raw)], strict=True):
+            if raw[begin:end]:
+                await asyncio.to_thread(os.write, into, raw[begin:end])
+            await asyncio.sleep(0)
+        os.close(into)
+        try:
+            return await reading
+        finally:
+            os.close(out)
+
+    assert "".join(asyncio.run(feed())) == raw.decode()
+
+
+async def test_pieces_come_at_once() -> None:
+    """A piece is passed on while the writer is still there: nothing is buffered."""
+    out, into = os.pipe()
+    pieces = typed_text(out)
+    for word in ("Hello ", "there"):
+        os.write(into, word.encode())
+        assert await asyncio.wait_for(anext(pieces), 5) == word
+    os.close(into)
+    assert [piece async for piece in pieces] == []
+    os.close(out)
+
+
+async def test_broken_bytes() -> None:
+    """Bytes that are no UTF-8 become the replacement character; a cut-off end too."""
+    out, into = os.pipe()
+    os.write(into, b"a\xffb\xe2\x82")
+    os.close(into)
+    assert "".join(await read_all(out)) == "a\ufffdb\ufffd"
+    os.close(out)
+
+
+async def test_unreadable() -> None:
+    """An input that cannot be read is an error, not an empty text."""
+    out, into = os.pipe()
+    os.close(into)
+    os.close(out)
+    try:
+        await read_all(out)
+    except OSError:
+        return
+    raise AssertionError("no error")
+
+
+def test_silent_input_does_not_keep_the_loop() -> None:
+    """A reader that is left while its input says nothing does not block the end of the program."""
+    out, into = os.pipe()
+
+    async def leave() -> None:
+        reading = asyncio.create_task(read_all(out))
+        await asyncio.sleep(0.05)
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+
+    asyncio.run(leave())
+    os.close(into)  # the thread now ends by itself
