@@ -1,0 +1,53 @@
+# What a user and CI run. Needs Python 3.11 or newer with venv, and a package registry; no GPU, no
+# system libopus, no compiler.
+#
+#   make demo   install into .venv, start the server, speak a reply word by word, write hello.opus
+#   make test   everything that guards main
+#   make check  the same without the tests: style, types, import contracts
+
+SHELL := /bin/bash
+VENV ?= .venv
+BIN := $(VENV)/bin
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+# One line for each package pip fetches, so that the first minute is not silent.
+SHOW := sed -nE 's/^ *Collecting ([^ ]+).*/    \1/p; s/^(Successfully installed rtts[^ ]*).*/\1/p'
+PIP := set -o pipefail; $(BIN)/python -m pip --disable-pip-version-check install
+
+.PHONY: demo test check docs install install-dev clean
+
+demo: $(VENV)/.rtts
+	@$(BIN)/rtts demo
+
+test: check
+	@$(BIN)/python -m pytest
+
+check: $(VENV)/.rtts-dev
+	@$(BIN)/ruff check --quiet . && echo "ruff check: clean"
+	@$(BIN)/ruff format --quiet --check . && echo "ruff format: clean"
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
+
+# Rewrite the tables of docs/operations.md from the code.
+docs: $(VENV)/.rtts-dev
+	@$(BIN)/python docs/tables.py
+
+install: $(VENV)/.rtts
+install-dev: $(VENV)/.rtts-dev
+
+$(VENV)/.rtts: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "rtts needs Python 3.11 or newer; none was found (set PYTHON=)"; exit 1; }
+	@echo "Installing rtts into $(VENV) ($$($(PYTHON) --version), about 60 MB to fetch)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) --quiet --upgrade 'pip>=25.1'
+	@$(PIP) --editable . | $(SHOW)
+	@touch $@
+
+# Tests that need torch install the CPU build first: pip install torch==2.13.0 (never plain torch).
+$(VENV)/.rtts-dev: $(VENV)/.rtts
+	@echo "Installing what the tests need into $(VENV)"
+	@$(PIP) --group dev | $(SHOW)
+	@touch $@
+
+clean:
+	rm -rf $(VENV) hello.opus
