@@ -79,10 +79,14 @@ class Reception:
         try:
             self._open(start, now)
         except RttsError as error:
-            self._free(start.ctx)
-            self.outbox.append(wording.error(error, ctx=start.ctx, ref=start.id, is_last=False))
-            self.outbox.append(_refusal(start.ctx, error.code))
-            self._roster.refuse(start.ctx)
+            self.refuse(start.ctx, error, ref=start.id)
+
+    def refuse(self, ctx: str, error: RttsError, *, ref: str | None, is_last: bool = False) -> None:
+        """Answer a `start` that opens nothing; text on its way for it will mean nothing."""
+        self._free(ctx)
+        self.outbox.append(wording.error(error, ctx=ctx, ref=ref, is_last=is_last))
+        self.outbox.append(_refusal(ctx, error.code))
+        self._roster.refuse(ctx)
 
     def text(self, message: Text, now: float) -> None:
         """Append text, opening the context if its name is new.

@@ -13,6 +13,7 @@ from rtts.engine.interface import Command, StartUtterance, UtteranceEvent
 from rtts.errors import (
     BadRequestError,
     IdleTimeoutError,
+    ProtocolError,
     RateLimitedError,
     RttsError,
     SlowConsumerError,
@@ -181,6 +182,9 @@ class Session:
         context = self._roster.running.get(ctx or "")
         if context is not None and not is_last:
             context.delivery.push_front(message)
+        elif ctx is not None and context is None and _is_start(error):
+            # Its text is on the way and must not open the context with defaults instead.
+            self._reception.refuse(ctx, error, ref=ref, is_last=is_last)
         else:
             self._outbox.append(message)
         if is_last:
@@ -442,3 +446,7 @@ class Session:
             self.closing = closing
         if not self.is_attached:
             self._record_silent(now)
+
+
+def _is_start(error: RttsError) -> bool:
+    return isinstance(error, ProtocolError) and error.message_type == "start"
