@@ -1,0 +1,187 @@
+"""What becomes of a finished context's record: metrics, one canonical log line, the stats feed.
+
+One line says everything about an utterance, so that an incident is explained by one `grep`. It
+carries times, sizes and ids, and no text. Knows nothing about sockets.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rtts.metrics import Metrics, RollingShare
+from rtts.session import ClientReport, UtteranceRecord
+
+utterances = logging.getLogger("rtts.utterance")
+
+Line = Callable[[Mapping[str, Any]], str]
+
+_BARE = re.compile(r"[A-Za-z0-9_.:/+-]+")
+
+
+class RecordBook:
+    """Writes records down.
+
+    Owner: event loop.
+
+    Attributes:
+        budget: Share of contexts within their budget, last 60 s.
+    """
+
+    def __init__(
+        self, metrics: Metrics, publish: Callable[[dict[str, Any]], None], *, as_json: bool
+    ) -> None:
+        """Take what records go to.
+
+        Args:
+            publish: Takes each record as a message of the stats feed.
+            as_json: Log lines as JSON rather than key=value.
+        """
+        self.budget = RollingShare()
+        self._metrics = metrics
+        self._publish = publish
+        self._line: Line = json_line if as_json else logfmt_line
+
+    def take(self, record: UtteranceRecord | ClientReport, now: float) -> None:
+        """Write one record down."""
+        if isinstance(record, ClientReport):
+            self._observe_client(
+                record.first_packet_s, record.first_sound_s, record.underruns, record.stalled_s
+            )
+            self._publish({"type": "client", **client_fields(record)})
+            return
+        self._observe(record, now)
+        fields = utterance_fields(record)
+        utterances.info("%s", self._line({"event": "utterance", **fields}))
+        self._publish({"type": "request", **fields})
+
+    def _observe(self, record: UtteranceRecord, now: float) -> None:
+        metrics = self._metrics
+        metrics.utterances.labels(record.reason).inc()
+        metrics.characters.inc(record.chars)
+        metrics.audio.inc(record.audio_s)
+        metrics.stalls.inc(record.stalls)
+        metrics.stall.inc(record.stalled_s)
+        if record.segments:
+            metrics.voice_requests.labels("hit" if record.voice_cached else "miss").inc()
+        if record.rtf is not None:
+            metrics.rtf.observe(record.rtf)
+        self._observe_first_packet(record, now)
+        self._observe_client(
+            record.client_first_packet_s,
+            record.client_first_sound_s,
+            record.client_underruns,
+            record.client_stalled_s,
+        )
+
+    def _observe_first_packet(self, record: UtteranceRecord, now: float) -> None:
+        metrics = self._metrics
+        if record.first_packet_s is None:
+            return
+        metrics.first_packet.labels(record.codec).observe(record.first_packet_s)
+        for stage, seconds in record.stages.items():
+            metrics.stage.labels(stage).observe(seconds)
+        if record.from_first_text_s is not None:
+            metrics.from_first_text.observe(record.from_first_text_s)
+        if record.within_budget is None:
+            return
+        self.budget.add(record.within_budget, now)
+        if record.within_budget:
+            metrics.budget_hits.inc()
+        else:
+            metrics.budget_misses.labels(record.guilty_stage).inc()
+
+    def _observe_client(
+        self,
+        first_packet_s: float | None,
+        first_sound_s: float | None,
+        underruns: int | None,
+        stalled_s: float | None,
+    ) -> None:
+        metrics = self._metrics
+        if first_packet_s is not None:
+            metrics.client_first_packet.observe(first_packet_s)
+        if first_sound_s is not None:
+            metrics.client_first_sound.observe(first_sound_s)
+        if underruns:
+            metrics.client_underruns.inc(underruns)
+        if stalled_s:
+            metrics.client_stall.inc(stalled_s)
+
+
+def utterance_fields(record: UtteranceRecord) -> dict[str, Any]:
+    """A record as flat fields for a log line or the feed; what was not measured is left out."""
+    fields: dict[str, Any] = {
+        "session": record.session,
+        "ctx": record.ctx,
+        "stream": record.stream,
+        "engine": record.engine,
+        "voice": record.voice,
+        "language": record.language,
+        "codec": record.codec,
+        "container": record.container,
+        "reason": record.reason,
+        "code": record.code or None,
+        "chars": record.chars,
+        "segments": record.segments,
+        "audio_s": round(record.audio_s, 3),
+        "lived_s": round(record.ended_at - record.started_at, 3),
+        "first_packet_ms": _ms(record.first_packet_s),
+        "from_first_text_ms": _ms(record.from_first_text_s),
+        **{f"{stage}_ms": _ms(seconds) for stage, seconds in record.stages.items()},
+        "budget_ms": _ms(record.budget_s),
+        "within_budget": record.within_budget,
+        "guilty_stage": record.guilty_stage or None,
+        "busy_s": round(record.busy_s, 4),
+        "rtf": None if record.rtf is None else round(record.rtf, 4),
+        "stalls": record.stalls,
+        "stalled_ms": _ms(record.stalled_s),
+        "max_lead_ms": _ms(record.max_lead_s),
+        "voice_cached": record.voice_cached,
+        "client_first_packet_ms": _ms(record.client_first_packet_s),
+        "client_first_sound_ms": _ms(record.client_first_sound_s),
+        "client_underruns": record.client_underruns,
+        "client_stalled_ms": _ms(record.client_stalled_s),
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def client_fields(report: ClientReport) -> dict[str, Any]:
+    """What a client reported after its context ended, as flat fields."""
+    fields: dict[str, Any] = {
+        "session": report.session,
+        "ctx": report.ctx,
+        "client_first_packet_ms": _ms(report.first_packet_s),
+        "client_first_sound_ms": _ms(report.first_sound_s),
+        "client_underruns": report.underruns,
+        "client_stalled_ms": _ms(report.stalled_s),
+        "client_output_latency_ms": _ms(report.output_latency_s),
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def json_line(fields: Mapping[str, Any]) -> str:
+    """One JSON object; ASCII, so that no client's name for a context can disturb a log."""
+    return _escape(json.dumps(fields, separators=(",", ":")))
+
+
+def logfmt_line(fields: Mapping[str, Any]) -> str:
+    """key=value, quoted where it has to be; ASCII as `json_line`."""
+    return " ".join(f"{name}={_shown(value)}" for name, value in fields.items())
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str) and not _BARE.fullmatch(value):
+        return _escape(json.dumps(value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _escape(text: str) -> str:
+    return text.replace("\x7f", "\\u007f")  # the one control character JSON leaves as it is
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else round(1000 * seconds, 2)

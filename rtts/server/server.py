@@ -1,0 +1,342 @@
+"""The server: its parts put together, started, made ready, drained and stopped.
+
+Knows no engine but by its interface, and no process: signals and exit are `rtts.server.run`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from rtts import __version__
+from rtts.audio.opus import OpusLibrary, load_library
+from rtts.engine.interface import (
+    Capabilities,
+    Engine,
+    EngineDown,
+    EngineEvent,
+    EngineLoad,
+    EngineReady,
+    VoiceEvicted,
+    VoiceFailed,
+    VoiceLoaded,
+)
+from rtts.errors import ConfigError
+from rtts.metrics import Metrics
+from rtts.protocol import native
+from rtts.server import http
+from rtts.server.auth import Gate
+from rtts.server.connection import LAST_WORDS_S
+from rtts.server.handshake import Doorman, deny
+from rtts.server.hub import Hub
+from rtts.server.lag import LagSampler
+from rtts.server.listener import Listener
+from rtts.server.options import ServerOptions
+from rtts.server.prewarm import Prewarmer
+from rtts.server.readiness import Readiness
+from rtts.server.records import RecordBook
+from rtts.server.stats import Feed, Figures
+from rtts.server.websocket import TransportOptions
+from rtts.session import Service, SessionOptions
+
+NATIVE_PATH = "/v1/tts"
+STATS_PATH = "/v1/stats"
+# A message a little over the limit still gets its typed error; one far over it is not read.
+OVERSIZE_BYTES = 65_536
+# How long peers may take to close their side when the server stops.
+CLOSE_GRACE_S = 2.0
+
+_NOT_FOUND = b'{"error":{"code":"not_found","message":"no WebSocket here; the path is /v1/tts"}}'
+
+log = logging.getLogger(__name__)
+
+
+class Server:
+    """One server.
+
+    Owner: event loop.
+
+    Attributes:
+        options: As given.
+        service: What its sessions share.
+        metrics: Its metrics.
+        failed: Why it cannot ever be ready (a setting is wrong); set once.
+    """
+
+    def __init__(
+        self,
+        options: ServerOptions,
+        engine: Engine,
+        *,
+        session_options: SessionOptions | None = None,
+        max_backlog_s: float = 2.0,
+        transport: TransportOptions | None = None,
+    ) -> None:
+        """Put the parts together; nothing is opened yet. Call it on the event loop.
+
+        Args:
+            options: Where to listen and whom to let in.
+            engine: What speaks. The server starts and closes it.
+            session_options: Limits and defaults of conversations.
+            max_backlog_s: Predicted wait above which new contexts are refused.
+            transport: Limits below the protocol.
+
+        Raises:
+            ConfigError: A setting is wrong.
+        """
+        options.check()
+        session_options = session_options or SessionOptions()
+        self.options = options
+        self.clock: Callable[[], float] = time.monotonic
+        epoch_s = datetime.now(UTC).timestamp() - self.clock()
+        self.service = Service(epoch_s=epoch_s, max_backlog_s=max_backlog_s)
+        self.metrics = Metrics(budget_s=session_options.budget_s, version=__version__)
+        self.metrics.expect(codes=tuple(row.code for row in native.ERROR_TABLE))
+        self.failed: asyncio.Future[ConfigError] = asyncio.get_running_loop().create_future()
+        self._engine = engine
+        self._is_ready = asyncio.Event()
+        self._prewarming: asyncio.Task[None] | None = None
+        self._readiness = Readiness(self.service)
+        self._feed = Feed(self.metrics)
+        as_json = options.log_json if options.log_json is not None else not sys.stderr.isatty()
+        self._book = RecordBook(self.metrics, self._feed.publish, as_json=as_json)
+        self._lag = LagSampler(self.metrics, self.clock)
+        self._hub = Hub(
+            engine,
+            self.service,
+            session_options,
+            self.metrics,
+            clock=self.clock,
+            on_engine_event=self._on_engine_event,
+            on_record=self._book.take,
+            max_detached=options.max_sessions,
+        )
+        self._prewarmer = Prewarmer(self._hub, engine, options.prewarm_voices)
+        self._figures = Figures(
+            hub=self._hub,
+            readiness=self._readiness,
+            book=self._book,
+            lag=self._lag,
+            feed=self._feed,
+            clock=self.clock,
+        )
+        gate = Gate(options)
+        self._doorman = Doorman(
+            gate=gate,
+            hub=self._hub,
+            readiness=self._readiness,
+            options=options,
+            metrics=self.metrics,
+            feed=self._feed,
+            figures=self._figures,
+        )
+        self._opus = _find_opus()
+        self._http = http.build(
+            http.Surface(
+                gate=gate,
+                service=self.service,
+                readiness=self._readiness,
+                metrics=self.metrics,
+                figures=self._figures,
+                options=options,
+                opus=self._opus,
+                clock=self.clock,
+                troubles=self._troubles,
+            )
+        )
+        self._listener = Listener(
+            self._app,
+            options,
+            max_message_bytes=session_options.max_message_bytes + OVERSIZE_BYTES,
+            transport=transport,
+        )
+        self._follow()
+
+    # --- where it is and how it is --------------------------------------------------------------
+
+    @property
+    def url(self) -> str:
+        """Base of its HTTP addresses, once started: "http://127.0.0.1:8765"."""
+        return self._listener.url
+
+    @property
+    def ws_url(self) -> str:
+        """Address of the native protocol, once started: "ws://127.0.0.1:8765/v1/tts"."""
+        return "ws" + self._listener.url.removeprefix("http") + NATIVE_PATH
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether new sessions are accepted."""
+        return not self._readiness.reasons
+
+    async def ready(self) -> None:
+        """Wait until new sessions are accepted.
+
+        Raises:
+            ConfigError: They never will be.
+        """
+        waiting = asyncio.ensure_future(self._is_ready.wait())
+        ends: set[asyncio.Future[Any]] = {waiting, self.failed}
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+        if self.failed.done():
+            raise self.failed.result()
+
+    # --- life -----------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Listen, then start the engine; returns before it is ready.
+
+        Raises:
+            ConfigError: The address cannot be used.
+        """
+        await self._listener.open()
+        self._lag.start()
+        self._figures.start()
+        await self._engine.start(self._hub.deliver)
+
+    async def shutdown(self, drain_timeout_s: float) -> None:
+        """Stop: let running contexts finish for `drain_timeout_s`, then end and close everything."""
+        now = self.clock()
+        self.service.is_draining = True
+        self.service.drain_deadline = now + drain_timeout_s
+        self._is_ready.clear()
+        self._stop_prewarming()
+        self._hub.drain(drain_timeout_s)
+        await self._until_empty(drain_timeout_s)
+        self._hub.stop_all()
+        await self._until_empty(LAST_WORDS_S + 0.5)
+        await self._listener.close(grace_s=CLOSE_GRACE_S)
+        await self.close_engine()
+
+    async def _until_empty(self, timeout_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._hub.is_empty.wait()
+
+    def abort(self) -> None:
+        """Drop every connection now."""
+        self._listener.stop_listening()
+        self._listener.abort()
+
+    async def close_engine(self) -> None:
+        """Stop the timers and the engine."""
+        self._stop_prewarming()
+        self._lag.stop()
+        self._figures.stop()
+        await self._engine.close()
+
+    # --- the engine -----------------------------------------------------------------------------
+
+    def _on_engine_event(self, event: EngineEvent, now: float) -> None:
+        self.service.on_engine_event(event, now)
+        metrics = self.metrics
+        match event:
+            case EngineReady():
+                self._readiness.has_failed = False
+                self._show_degraded(event.capabilities)
+                self._stop_prewarming()
+                self._prewarming = asyncio.create_task(self._prewarm(event.capabilities))
+            case EngineDown():
+                self._readiness.has_failed = True
+                self._is_ready.clear()
+                self._stop_prewarming()
+                metrics.engine_restarts.inc()
+                log.error("the engine is down: %s", event.message)
+            case EngineLoad():
+                metrics.engine_utterances.set(event.utterances)
+                metrics.engine_backlog.set(event.backlog_s)
+                metrics.engine_first_chunk.set(event.first_chunk_s)
+            case VoiceLoaded():
+                metrics.voice_requests.labels("hit" if event.cached else "miss").inc()
+                if not event.cached:
+                    metrics.voice_load.observe(event.load_s)
+                self._prewarmer.on_voice(event)
+            case VoiceFailed():
+                metrics.voice_failures.inc()
+                self._prewarmer.on_voice(event)
+            case VoiceEvicted():
+                metrics.voice_evictions.inc()
+
+    async def _prewarm(self, capabilities: Capabilities) -> None:
+        began = self.clock()
+        try:
+            await self._prewarmer.run(capabilities)
+        except ConfigError as error:
+            log.error("%s", error)
+            if not self.failed.done():
+                self.failed.set_result(error)
+            return
+        self.service.first_packet.clear()  # of the rehearsal
+        self._lag.clear()
+        self.metrics.degraded.labels("voices").set(len(self._prewarmer.failed_voices) > 0)
+        if self.service.is_draining:
+            return
+        self.service.is_ready = True
+        self._is_ready.set()
+        log.info("ready after %.2f s of prewarming", self.clock() - began)
+
+    def _stop_prewarming(self) -> None:
+        if self._prewarming is not None:
+            self._prewarming.cancel()
+            self._prewarming = None
+
+    # --- the app --------------------------------------------------------------------------------
+
+    async def _app(self, scope: Any, receive: Any, send: Any) -> None:
+        """The ASGI application."""
+        if scope["type"] != "websocket":
+            await self._http(scope, receive, send)
+        elif scope["path"] == NATIVE_PATH:
+            await self._doorman.native(scope, receive, send)
+        elif scope["path"] == STATS_PATH:
+            await self._doorman.stats(scope, receive, send)
+        else:
+            await receive()
+            await deny(send, 404, _NOT_FOUND)
+
+    def _troubles(self) -> list[str]:
+        failed = self._prewarmer.failed_voices.items()
+        troubles = [f"voice {voice} could not be loaded: {why}" for voice, why in failed]
+        return [self._prewarmer.trouble, *troubles] if self._prewarmer.trouble else troubles
+
+    def _show_degraded(self, capabilities: Capabilities) -> None:
+        self.metrics.engine_slots.set(capabilities.max_utterances)
+        self.metrics.degraded.clear()
+        self.metrics.degraded.labels("opus").set(self._opus is None)
+        for sentence in capabilities.degraded:
+            self.metrics.degraded.labels(_slug(sentence)).set(1)
+
+    def _follow(self) -> None:
+        """Gauges that are read when they are scraped."""
+        metrics, hub = self.metrics, self._hub
+        metrics.follow(metrics.connections, lambda: self._doorman.connections)
+        metrics.follow(metrics.sessions, lambda: hub.sessions)
+        metrics.follow(metrics.contexts, lambda: hub.contexts)
+        metrics.follow(metrics.send_buffer, lambda: self._doorman.waiting_bytes)
+        metrics.follow(metrics.watchers, lambda: self._feed.watchers)
+        metrics.follow(metrics.loop_lag_max, lambda: self._lag.worst_s(self.clock()))
+        metrics.follow(metrics.ready, lambda: self.is_ready)
+        metrics.follow(metrics.draining, lambda: self.service.is_draining)
+
+
+def _find_opus() -> OpusLibrary | None:
+    try:
+        return load_library()
+    except ConfigError as error:
+        log.warning("%s", error)
+        return None
+
+
+def _slug(sentence: str) -> str:
+    """A label value of a sentence: its first words, plain."""
+    return re.sub(r"[^a-z0-9]+", "_", sentence.lower()).strip("_")[:48]
