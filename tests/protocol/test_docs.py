@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
 import re
@@ -89,3 +90,32 @@ def test_the_python_example_is_python() -> None:
     """The hello world compiles; the end-to-end tests run it."""
     (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     compile(code, "rtts-v1.md", "exec")
+
+
+def warning_codes(tree: ast.AST) -> set[str]:
+    """The literal codes of every warning made in a module."""
+    makers = {"warn", "Warned", "SegmentSkipped", "SegmentWarned"}
+    found = set()
+    for call in ast.walk(tree):
+        if not isinstance(call, ast.Call):
+            continue
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
+        if name in makers:
+            values = [*call.args, *(keyword.value for keyword in call.keywords)]
+            literals = [v.value for v in values if isinstance(v, ast.Constant)]
+            found |= {v for v in literals if isinstance(v, str) and re.fullmatch(r"[a-z_]+", v)}
+    return found
+
+
+def test_every_warning_code_is_listed() -> None:
+    """The codes the session and the engines warn with are the ones the page explains."""
+    root = DOCS.parents[1] / "rtts"
+    paths = [path for folder in ("session", "engine") for path in (root / folder).rglob("*.py")]
+    codes = {
+        code
+        for path in paths
+        for code in warning_codes(ast.parse(path.read_text(encoding="utf-8")))
+    }
+    section = PAGE.partition("\n### warning\n")[2].partition("\n### ")[0]
+    listed = re.findall(r"^\| `(\w+)` \|", section.partition("| code | meaning")[2], re.MULTILINE)
+    assert codes == set(listed)
