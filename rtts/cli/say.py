@@ -104,7 +104,8 @@ async def _say(
             reporter = _Reporter(progress, as_json=arguments.json)
             return await _speak(context, source, output, reporter)
     except ConnectError as error:
-        hint = "; give a key with --api-key" if error.code == "unauthorized" else ""
+        wants_key = error.code in ("unauthorized", "auth_timeout")
+        hint = "; give the right key with --api-key" if wants_key else ""
         raise CommandError(f"the server refuses or cannot be reached: {error}{hint}") from error
     except ContextFailedError as error:
         raise CommandError(f"the reply could not be spoken: {error}") from error
