@@ -1,8 +1,8 @@
-"""Writes the tables of docs/operations.md that the code knows best: settings and metrics.
+"""Writes the tables of the documents that the code knows best: settings, metrics, decisions.
 
     python docs/tables.py        rewrite what stands between the `begin` and `end` comments
 
-`tests/test_docs.py` fails when the page is not what this would write.
+`tests/test_docs.py` fails when a page is not what this would write.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rtts.metrics import Metrics
 from rtts.settings import Settings, all_settings, render
 from rtts.settings.schema import summary_of
 
-PAGE = Path(__file__).with_name("operations.md")
+DOCS = Path(__file__).parent
 
 
 def settings_section() -> str:
@@ -44,16 +44,33 @@ def metrics_section() -> str:
     return "\n".join(rows) + "\n"
 
 
-def with_tables(page: str) -> str:
-    """The page with its tables made afresh."""
-    for name, section in (("settings", settings_section()), ("metrics", metrics_section())):
+def decisions_section() -> str:
+    """A table of the decisions, from their first lines."""
+    rows = ["| no. | decision |", "|---|---|"]
+    for path in sorted(DOCS.glob("adr/0*.md")):
+        number, _, title = path.read_text(encoding="utf-8").splitlines()[0][2:].partition(" ")
+        rows.append(f"| [{number}]({path.name}) | {title} |")
+    return "\n".join(rows) + "\n"
+
+
+SECTIONS = {
+    DOCS / "operations.md": {"settings": settings_section, "metrics": metrics_section},
+    DOCS / "adr/README.md": {"decisions": decisions_section},
+}
+
+
+def with_tables(path: Path) -> str:
+    """A page with its tables made afresh."""
+    page = path.read_text(encoding="utf-8")
+    for name, section in SECTIONS[path].items():
         begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
         before, found, rest = page.partition(begin)
         _, closed, after = rest.partition(end)
-        assert found and closed, f"{PAGE.name} has no place for the {name} table"
-        page = f"{before}{begin}\n{section}{end}{after}"
+        assert found and closed, f"{path.name} has no place for the {name} table"
+        page = f"{before}{begin}\n{section()}{end}{after}"
     return page
 
 
 if __name__ == "__main__":
-    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for path in SECTIONS:
+        path.write_text(with_tables(path), encoding="utf-8")
