@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 # One line for each package pip fetches, so that the first minute is not silent.
-SHOW := sed -nE 's/^ *Collecting ([^ ]+).*/    \1/p; s/^(Successfully installed rtts[^ ]*).*/\1/p'
+SHOW := sed -nE 's/^ *(Collecting|Processing) ([^ ]+).*/    \2/p'
 PIP := set -o pipefail; $(BIN)/python -m pip --disable-pip-version-check install
 
 .PHONY: demo test check docs install install-dev clean
