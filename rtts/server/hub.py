@@ -26,6 +26,7 @@ from rtts.engine.interface import (
     UtteranceEvent,
     UtteranceFailed,
     UtteranceFinished,
+    WordsTimed,
 )
 from rtts.metrics import Metrics
 from rtts.session import ClientReport, Service, Session, SessionOptions, UtteranceRecord
@@ -116,7 +117,11 @@ class Hub:
         self._tokens: dict[str, SessionHost] = {}
         self._detached: OrderedDict[str, SessionHost] = OrderedDict()  # longest away first
         self._routes: dict[int, SessionHost] = {}  # live utterances
-        self._events: deque[Event] = deque()  # delivered, not yet handled
+        # Delivered, not yet handled. What leads up to an utterance's first audio goes first: it is
+        # what somebody waits for in silence, while later audio is ahead of being heard.
+        self._urgent: deque[Event] = deque()
+        self._events: deque[Event] = deque()
+        self._unheard: set[int] = set()  # utterances whose first audio was not delivered
         self._is_handling = False
         self._is_draining = False
 
@@ -222,33 +227,39 @@ class Hub:
 
     def deliver(self, batch: Sequence[Event]) -> None:
         """Take the engine's events; called on the event loop."""
-        self._events.extend(batch)
+        for event in batch:
+            self._queue_of(event).append(event)
         if not self._is_handling:
             self._is_handling = True
             self._handle_events()
 
+    def _queue_of(self, event: Event) -> deque[Event]:
+        if type(event) not in _UTTERANCE_EVENTS:
+            return self._urgent
+        utterance_id: int = event.utterance_id  # type: ignore[union-attr]
+        if utterance_id not in self._unheard:
+            return self._events
+        if isinstance(event, AudioProduced | UtteranceFinished | UtteranceFailed):
+            self._unheard.discard(utterance_id)
+        return self._urgent
+
     def _handle_events(self) -> None:
-        """Give each event to its session; a session speaks before the next one's turn."""
+        """Give each event to its session, which speaks before the next event's turn."""
         turn_ends = self.clock() + TURN_S
-        current: SessionHost | None = None
-        while self._events:
-            event = self._events[0]
-            is_speech = type(event) in _UTTERANCE_EVENTS
-            host = self._routes.get(event.utterance_id) if is_speech else None  # type: ignore[union-attr]
-            if current is not None and host is not current:
-                self.pump(current)
-                current = None
-                if self.clock() > turn_ends:
-                    asyncio.get_running_loop().call_soon(self._handle_events)
-                    return
-            self._events.popleft()
-            if host is not None:
-                current = host
-                self._hand_over(host, event)  # type: ignore[arg-type]
-            elif not is_speech:
+        while self._urgent or self._events:
+            event = (self._urgent or self._events).popleft()
+            if type(event) not in _UTTERANCE_EVENTS:
                 self._tell_server(event)  # type: ignore[arg-type]
-        if current is not None:
-            self.pump(current)
+                continue
+            host = self._routes.get(event.utterance_id)  # type: ignore[union-attr]
+            if host is None:
+                continue
+            self._hand_over(host, event)  # type: ignore[arg-type]
+            if not isinstance(event, WordsTimed):  # its marks go out with the audio they are of
+                self.pump(host)
+            if self.clock() > turn_ends:
+                asyncio.get_running_loop().call_soon(self._handle_events)
+                return
         self._is_handling = False
 
     def _tell_server(self, event: EngineEvent) -> None:
@@ -261,6 +272,7 @@ class Hub:
         began = self.clock()
         if isinstance(event, UtteranceFinished | UtteranceFailed):
             self._routes.pop(event.utterance_id, None)
+            self._unheard.discard(event.utterance_id)
             host.utterances.discard(event.utterance_id)
         try:
             host.session.engine_event(event, began)
@@ -278,6 +290,7 @@ class Hub:
             if isinstance(command, StartUtterance):
                 self._routes[command.utterance_id] = host
                 host.utterances.add(command.utterance_id)
+                self._unheard.add(command.utterance_id)
         self._engine.submit(commands)
 
     # --- time -----------------------------------------------------------------------------------
@@ -361,6 +374,7 @@ class Hub:
         cancels = [CancelUtterance(utterance_id) for utterance_id in host.utterances]
         for command in cancels:
             self._routes.pop(command.utterance_id, None)
+            self._unheard.discard(command.utterance_id)
         if cancels:
             self._engine.submit(cancels)
         self._forget(host)
