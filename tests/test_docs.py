@@ -15,7 +15,14 @@ from rtts.protocol.error_table import ERROR_TABLE
 from rtts.settings import all_settings
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
+PAGES = sorted(
+    [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("benchmarks/*.md"),
+        *ROOT.glob("clients/*/*.md"),
+    ]
+)
 OPERATIONS = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
 
 
