@@ -115,8 +115,6 @@ class QwenEngine:
         self._scheduler = Scheduler(
             builder,
             options,
-            end_id=config.text_ids.tts_eos,
-            pad_id=config.text_ids.tts_pad,
             head_bytes=runner.head_row_bytes,
             smallest_bucket=SMALLEST_BATCH,
         )
@@ -199,6 +197,7 @@ class QwenEngine:
             seed=(seed + 2**63) % 2**64 - 2**63,
             queue=TextQueue(self._builder),
             until_s=command.until_s,
+            head_rows=len(self._builder.head(conditioning)),
         )
         self._speakers[id_] = _Speaker(utterance)
 

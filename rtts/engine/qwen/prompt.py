@@ -96,13 +96,19 @@ class Prompt:
 
 
 class PromptBuilder:
-    """Builds heads and prompts for one checkpoint."""
+    """Builds heads and prompts for one checkpoint.
+
+    Attributes:
+        end_id: Text id that follows the last of a text.
+        pad_id: Text id of every step after that.
+    """
 
     def __init__(self, config: ModelConfig, tokenizer: TextTokenizer) -> None:
         self._config = config
         self._tokenizer = tokenizer
         ids = config.text_ids
         self._newline = tokenizer.word("\n")
+        self.end_id, self.pad_id = ids.tts_eos, ids.tts_pad
         self._role = (ids.im_start, tokenizer.word("assistant"), self._newline)
 
     def conditioning(

@@ -40,6 +40,7 @@ class Utterance:
 
     Attributes:
         until_s: Credit.
+        head_rows: Rows of its voice head.
         waits_since_s: When a step first found it waiting for a slot.
         is_admitted: Whether its take's prompt is in its slot.
         produced: Frames of audio so far, over all takes.
@@ -56,6 +57,7 @@ class Utterance:
     seed: int
     queue: TextQueue
     until_s: float
+    head_rows: int
     phase: Phase = Phase.WAITING_TEXT
     slot: int = -1
     take: Take | None = None
@@ -200,8 +202,6 @@ class Scheduler:
         builder: PromptBuilder,
         options: QwenOptions,
         *,
-        end_id: int,
-        pad_id: int,
         head_bytes: int,
         smallest_bucket: int = 1,
     ) -> None:
@@ -212,8 +212,6 @@ class Scheduler:
             options.text,
             options.endings,
             options.positions,
-            end_id=end_id,
-            pad_id=pad_id,
         )
         self.prefixes = PrefixIndex(options.prefix_bytes)
         self._wanted_heads: deque[tuple[Conditioning, bool]] = deque()
@@ -363,8 +361,9 @@ class Scheduler:
             self._begin_take(utterance)
 
     def _begin_take(self, utterance: Utterance) -> None:
-        head_rows = len(self._builder.head(utterance.conditioning))
-        utterance.take = self._planner.begin(utterance.queue, head_rows, utterance.reference)
+        utterance.take = self._planner.begin(
+            utterance.queue, utterance.head_rows, utterance.reference
+        )
         self._planner.feed(utterance.take, utterance.queue)
         utterance.is_admitted = False
 
@@ -396,7 +395,7 @@ class Scheduler:
         assert utterance.take is not None
         rows = len(utterance.take.prompt.body)
         if not self.prefixes.has(utterance.conditioning):
-            rows += len(self._builder.head(utterance.conditioning))
+            rows += utterance.head_rows
         return rows
 
     def _admit(self, utterance: Utterance, build: list[BuildHead]) -> Admit:
@@ -412,7 +411,7 @@ class Scheduler:
             slot=utterance.slot,
             utterance_id=utterance.id,
             head=handle,
-            head_rows=len(self._builder.head(utterance.conditioning)),
+            head_rows=utterance.head_rows,
             prompt=utterance.take.prompt,
             conditioning=utterance.conditioning,
             seed=utterance.seed,
@@ -441,8 +440,7 @@ class Scheduler:
         take = utterance.take
         take.consume()
         utterance.steps += 1
-        head_rows = len(self._builder.head(utterance.conditioning))
-        return head_rows + len(take.prompt.body) + take.frames
+        return utterance.head_rows + len(take.prompt.body) + take.frames
 
     def _due_s(self, utterance: Utterance, now: float) -> float | None:
         if utterance.take is None or not self._has_credit(utterance):

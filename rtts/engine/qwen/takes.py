@@ -112,6 +112,7 @@ class Take:
         max_frames: What the slot has room for.
         frames: Steps taken so far.
         current: Which of `fed` the last frame belongs to.
+        given: Text ids of its segments; it takes at least as many steps.
         fed: Its segments, in order.
         pending: Text ids of the steps after the next prompt row.
     """
@@ -126,6 +127,7 @@ class Take:
     pad_id: int
     frames: int = 0
     current: int = 0
+    given: int = 0
     fed: list[_Fed] = field(default_factory=list)
     pending: deque[int] = field(default_factory=deque)
 
@@ -160,11 +162,6 @@ class Take:
     def expected(self) -> float:
         """Frames all its text should take."""
         return self.fed[-1].expected_end
-
-    @property
-    def given(self) -> int:
-        """Text ids it has been given; it takes at least as many steps."""
-        return self.frames + len(self.pending)
 
     @property
     def budget(self) -> int:
@@ -202,6 +199,7 @@ class Take:
 
     def enter(self, segment: Segment, first_frame: int) -> None:
         """Note that a segment's first id goes in with the frame of that number."""
+        self.given += len(segment.joined_ids if self.fed else segment.ids)
         before = self.fed[-1].expected_end if self.fed else 0.0
         self.fed.append(_Fed(segment, first_frame, before + segment.expected))
 
@@ -227,13 +225,9 @@ class TakePlanner:
         text: TextOptions,
         endings: EndingOptions,
         positions: int,
-        *,
-        end_id: int,
-        pad_id: int,
     ) -> None:
         self._builder, self._text, self._endings = builder, text, endings
         self._positions = positions
-        self._end_id, self._pad_id = end_id, pad_id
 
     def can_begin(self, queue: TextQueue, reference: Reference | None) -> bool:
         """Whether there is enough text for a take to start."""
@@ -316,6 +310,6 @@ class TakePlanner:
             endings=self._endings,
             is_open=is_open,
             max_frames=self._positions - head_rows - len(prompt.body) - 1,
-            end_id=self._end_id,
-            pad_id=self._pad_id,
+            end_id=self._builder.end_id,
+            pad_id=self._builder.pad_id,
         )
