@@ -3,8 +3,8 @@
 One thread does everything: it takes frames, applies commands, steps and sends, so that nothing
 competes with the core for the GIL, and so that a core that hangs does not answer pings. A second
 thread only waits for the parent's end of the socket to close, and then ends the process, whatever
-the core is doing. The parent alone decides when the child stops: Ctrl-C and SIGTERM, which reach
-whole groups of processes, are ignored here.
+the core is doing. The parent alone decides when the child stops, by ending its half of the stream:
+Ctrl-C and SIGTERM, which reach whole groups of processes, are ignored here.
 
 It knows nothing about restarts, nor about whose utterances it speaks.
 """
@@ -121,6 +121,4 @@ class _SocketPort:
                 commands += COMMANDS.decode(body)
             elif kind == FrameKind.PING:
                 self._channel.send(FrameKind.PONG)
-            elif kind == FrameKind.STOP:
-                self._is_stopped = True
         return commands

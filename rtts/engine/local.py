@@ -101,7 +101,7 @@ class _ThreadLife:
         try:
             core = self._make_core()
             drive(core, self._port)
-        except Exception as error:  # the root of the thread: whatever a core raises is its death
+        except (Exception, SystemExit) as error:  # the thread's root: all of it is a death
             log.exception("%s: the core raised", threading.current_thread().name)
             message = f"{type(error).__name__}: {error}"
         finally:
@@ -157,7 +157,8 @@ class _ThreadPort:
 
     def emit(self, events: Sequence[Event]) -> None:
         self._events.append(events)
-        if not self._is_woken:
+        # A loop that was closed will never run what it was woken for; `_call` finds out.
+        if not self._is_woken or self._loop.is_closed():
             self._is_woken = True
             self._call(self._empty)
 

@@ -47,6 +47,7 @@ _BOOTSTRAP = (
 )
 _EXIT_GRACE_S = 0.05  # after the stream ended, for the exit status that says why
 _POLL_S = 0.002  # between two looks whether a process that is ending has ended
+_WATCH_S = 1.0  # between two looks at a child; each costs a few microseconds on both sides
 _STDERR_FD = 2
 
 
@@ -262,7 +263,7 @@ class _ProcessLife:
     # --- watching and stopping ------------------------------------------------------------------
 
     def _interval_s(self) -> float:
-        return self._options.stall_timeout_s / 4
+        return min(_WATCH_S, self._options.stall_timeout_s / 4)
 
     def _watch(self) -> None:
         """Ask whether the core still steps, and kill it when it did not answer in time."""
@@ -270,6 +271,9 @@ class _ProcessLife:
         # First hear what has arrived: it may be this loop that stood still.
         self._read()
         if self._is_over:
+            return
+        if self._process.poll() is not None:
+            self._on_end()  # a process that it forked still holds its end of the socket
             return
         if self._asked_s is None:
             self._asked_s = self._loop.time()
@@ -284,8 +288,10 @@ class _ProcessLife:
     async def stop(self) -> None:
         self._is_stopped = True
         if not self._is_over:
-            self._send(FrameKind.STOP)
             self._leave()
+            self._channel.end()
+            if not self._is_ready:  # it may be reading weights for a minute, and hears nothing
+                self._process.kill()
         if not await self._has_exited(self._options.stop_timeout_s):
             log.warning("%s does not stop and is killed", self._name)
             self._process.kill()

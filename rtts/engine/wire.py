@@ -10,6 +10,7 @@ This module knows nothing about processes, cores or event loops.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 from collections import deque
@@ -34,8 +35,7 @@ class FrameKind(IntEnum):
     EVENTS = 2  # core to host: what one step returned
     PING = 3  # host to core: answer between two steps
     PONG = 4
-    STOP = 5  # host to core: stop
-    FAILED = 6  # core to host: the core raised; the body is a `Failure`
+    FAILED = 5  # core to host: the core raised; the body is a `Failure`
 
 
 class Failure(msgspec.Struct, array_like=True, frozen=True):
@@ -236,6 +236,11 @@ class Channel:
             return None
         return self._reader.feed(data) if data else None
 
+    def end(self) -> None:
+        """End our half of the stream: the peer sees its end, whatever was not sent is dropped."""
+        with contextlib.suppress(OSError):  # the peer is gone already
+            self._socket.shutdown(socket.SHUT_WR)
+
     def close(self) -> None:
-        """Close the socket; the peer sees the end of the stream."""
+        """Close the socket."""
         self._socket.close()

@@ -1,0 +1,97 @@
+"""Cores that misbehave, importable by a child process."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rtts.engine.interface import (
+    AudioProduced,
+    Command,
+    Event,
+    FinishReason,
+    StartUtterance,
+    UtteranceFinished,
+)
+from rtts.engine.tone import ToneEngine, ToneOptions
+
+
+def tone(**options: object) -> ToneEngine:
+    """A tone engine by keyword."""
+    return ToneEngine(ToneOptions(**options))  # type: ignore[arg-type]
+
+
+def never() -> ToneEngine:
+    """A factory that fails."""
+    raise FileNotFoundError("no weights at \ud800 /nowhere")
+
+
+def after(marks: str, failures: int) -> ToneEngine:
+    """A factory that fails so many times, counted as files in a folder, then works."""
+    attempt = len(list(Path(marks).iterdir()))
+    (Path(marks) / str(attempt)).touch()
+    if attempt < failures:
+        raise RuntimeError(f"attempt {attempt} failed")
+    return ToneEngine()
+
+
+class Touchy(ToneEngine):
+    """A tone engine that does what the instructions of an utterance say when it starts."""
+
+    def apply(self, command: Command) -> None:
+        if isinstance(command, StartUtterance):
+            match command.instructions:
+                case "raise":
+                    raise ZeroDivisionError("asked to")
+                case "exit":
+                    sys.exit(3)
+                case "segfault":
+                    ctypes.string_at(0)
+                case "hang":
+                    time.sleep(60.0)
+                case "doze":
+                    time.sleep(0.3)
+                case "orphan":  # a grandchild without a clue, which holds what it inherited
+                    if os.fork() == 0:
+                        time.sleep(5.0)
+                        os._exit(0)
+                case "fds":
+                    names = sorted(os.readlink(f"/proc/self/fd/{fd}") for fd in _open_fds())
+                    raise OSError(" ".join(names))
+                case "print":
+                    print("a library that prints")
+        super().apply(command)
+
+
+def _open_fds() -> list[str]:
+    return [fd for fd in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{fd}")]
+
+
+class Chatty(ToneEngine):
+    """A core that goes on after its terminal events, and makes up utterances."""
+
+    def step(self, now: float) -> Sequence[Event]:
+        events = list(super().step(now))
+        for event in list(events):
+            if isinstance(event, UtteranceFinished):
+                events.append(AudioProduced(event.utterance_id, 0, b"\0\0", begun_s=now))
+                events.append(UtteranceFinished(event.utterance_id, FinishReason.CANCELLED))
+                events.append(UtteranceFinished(12_345, FinishReason.COMPLETED))
+        return events
+
+
+class Stubborn(ToneEngine):
+    """A core whose process does not end when asked to: it blocks in every step but the first."""
+
+    def has_work(self) -> bool:
+        return True
+
+    def step(self, now: float) -> Sequence[Event]:
+        events = super().step(now)
+        if not events:
+            time.sleep(60.0)
+        return events
