@@ -49,10 +49,21 @@ class Check:
     remedy: str = ""
 
 
-def machine_checks(settings: Settings) -> Iterator[Check]:
-    """Everything but speech itself."""
+def installation_checks() -> Iterator[Check]:
+    """What needs no package but Python: the machine, and which packages there are."""
     yield from _system()
     yield from _packages()
+
+
+def broken_installation(error: ImportError) -> Check:
+    """Something of rtts cannot be imported."""
+    package = (error.name or "").partition(".")[0]
+    remedy = f"pip install {package}" if package and package != "rtts" else "install rtts again"
+    return Check("installation", "problem", str(error), remedy)
+
+
+def machine_checks(settings: Settings) -> Iterator[Check]:
+    """Everything else but speech itself."""
     yield _libopus(settings)
     yield from _engines()
     yield _sound()
@@ -69,8 +80,6 @@ async def speech_check(settings: Settings) -> Check:
         return Check(name, "problem", f"no speech within {_SPEECH_TIMEOUT_S:.0f} s")
     except RttsError as error:
         return Check(name, "problem", str(error))
-    except ImportError as error:
-        return Check(name, "problem", f"{error}", "pip install --force-reinstall rtts")
     return Check(name, "ok", found)
 
 
@@ -213,7 +222,15 @@ def _libopus(settings: Settings) -> Check:
 
 
 def _engines() -> Iterator[Check]:
-    yield Check("tone engine", "ok", "always there; a test signal, not speech")
+    from rtts.engine.cpu.catalogue import kokoro_status
+
+    has_kokoro, what_is_missing = kokoro_status()
+    found = "Kokoro's 8 English and 8 Chinese" if has_kokoro else "only the embedded one"
+    yield Check("cpu engine's voices", "ok" if has_kokoro else "missing", found, what_is_missing)
+    torch = _version_of("torch")
+    yield Check(
+        "torch", "ok" if torch else "missing", torch or "not installed; for GPU models only"
+    )
     yield _gpu()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from rtts.cli.flags import Commands, add_command, add_engine_flags, resolve
@@ -30,34 +29,52 @@ def add(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Check everything, print it."""
-    import asyncio
     import dataclasses
 
-    from rtts.cli import checks
-
-    resolved = resolve(arguments)
-    found: list[Check] = []
-    for check in checks.machine_checks(resolved.settings):
-        found.append(check)
-        _show([check], arguments.json)
-    speech = asyncio.run(checks.speech_check(resolved.settings))
-    found.append(speech)
-    _show([speech], arguments.json)
-    can_speak = speech.status == "ok"
+    report = _Report(is_shown=not arguments.json)
+    can_speak = _check(arguments, report)
     if arguments.json:
-        report = {"can_speak": can_speak, "checks": [dataclasses.asdict(check) for check in found]}
-        print(json.dumps(report, ensure_ascii=False))
+        found = [dataclasses.asdict(check) for check in report.checks]
+        print(json.dumps({"can_speak": can_speak, "checks": found}, ensure_ascii=False))
     else:
-        problems = sum(check.status == "problem" for check in found)
+        problems = sum(check.status == "problem" for check in report.checks)
         verdict = "This machine can speak." if can_speak else "This machine cannot speak yet."
         print(f"\n{verdict}" + (f" {problems} problem(s), see FAIL." if problems else ""))
     return 0 if can_speak else 1
 
 
-def _show(checks: Iterable[Check], as_json: bool) -> None:
-    if as_json:
-        return
-    for check in checks:
-        print(f"{_MARKS[check.status]}  {check.name:<22} {check.found}", flush=True)
-        if check.remedy:
-            print(f"{'':28} {check.remedy}", flush=True)
+def _check(arguments: argparse.Namespace, report: _Report) -> bool:
+    """Look at everything; whether the engine of the settings speaks."""
+    from rtts.cli import checks
+
+    report.add(*checks.installation_checks())
+    try:
+        # Nearly every package is needed by now, so a missing one ends it here.
+        settings = resolve(arguments).settings
+        for check in checks.machine_checks(settings):
+            report.add(check)
+        import asyncio
+
+        speech = asyncio.run(checks.speech_check(settings))
+    except ImportError as error:
+        speech = checks.broken_installation(error)
+    report.add(speech)
+    return speech.status == "ok"
+
+
+class _Report:
+    """Collects checks, and shows each as it comes."""
+
+    def __init__(self, *, is_shown: bool) -> None:
+        self.checks: list[Check] = []
+        self._is_shown = is_shown
+
+    def add(self, *checks: Check) -> None:
+        """Take checks."""
+        self.checks += checks
+        if not self._is_shown:
+            return
+        for check in checks:
+            print(f"{_MARKS[check.status]}  {check.name:<22} {check.found}", flush=True)
+            if check.remedy:
+                print(f"{'':28} {check.remedy}", flush=True)

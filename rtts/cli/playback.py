@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from rtts.audio.wav import wav_header
 from rtts.cli.failure import CommandError
 
 HOW_TO_PLAY = (
@@ -178,6 +177,8 @@ class _FilePlayer:
         self._pcm += pcm
 
     async def finish(self) -> None:
+        from rtts.audio.wav import wav_header
+
         with tempfile.TemporaryDirectory(prefix="rtts-") as directory:
             path = Path(directory) / "reply.wav"
             samples = len(self._pcm) // 2

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -86,6 +88,19 @@ class TestDoctor:
         report = json.loads(rtts("doctor", "--json").out)
         assert report["can_speak"] is True
         assert all(each["remedy"] for each in report["checks"] if each["status"] == "problem")
+
+    @pytest.mark.parametrize("module", ["numpy", "starlette", "hibari"])
+    def test_package_that_is_missing(self, module: str) -> None:
+        """It also works where rtts does not: a missing package is named, with the remedy."""
+        code = (
+            f"import sys; sys.modules[{module!r}] = None; from rtts.cli import main;"
+            "sys.exit(main(['doctor', '--engine', 'cpu']))"
+        )
+        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert run.returncode == 1
+        assert "ok    Python" in run.stdout
+        assert module in run.stdout.partition("FAIL  ")[2]
+        assert "Traceback" not in run.stderr.partition("rtts.engine")[0]
 
     def test_port_in_use(self, rtts: Callable[..., object]) -> None:
         """A port that something else has is reported with a way out."""
