@@ -50,7 +50,6 @@ log = logging.getLogger(__name__)
 
 _LOAD_INTERVAL_S = 0.05  # `EngineLoad` at most this often (its docstring)
 _LOAD_PATIENCE_S = 1.0  # a voice that is asked for waits this long for a quiet moment
-_SEED_MASK = 2**64 - 1
 
 
 class CpuEngine:
@@ -201,6 +200,7 @@ class CpuEngine:
     def _work_on(self, utterance: Utterance, now: float) -> None:
         """Load the utterance's voice, or speak some of it; if that fails, it fails alone."""
         begun = self._clock()
+        is_making = not utterance.pcm  # else the audio is at hand, and costs nothing
         speech: SegmentSpeech | None = None
         try:
             if utterance.voice is None:
@@ -213,7 +213,8 @@ class CpuEngine:
         cost_s = self._clock() - begun
         utterance.busy_s += cost_s
         if speech is not None:
-            self._learn(utterance, cost_s)
+            if is_making:
+                self._learn(utterance, cost_s)
             self._give(utterance, speech, now)
         if utterance.phase is not Phase.ENDED:
             self._refresh(utterance)
@@ -228,8 +229,8 @@ class CpuEngine:
             utterance.speech = voice.begin(
                 head.text,
                 speed=utterance.start.speed,
-                # Counted here, for the numbers of segments may have gaps.
-                seed=(seed & _SEED_MASK, utterance.begun_segments),
+                # Segments are counted here, for their own numbers may have gaps.
+                seed=(abs(seed), int(seed < 0), utterance.begun_segments),
                 is_first=not utterance.is_heard,
             )
             utterance.begun_segments += 1

@@ -8,17 +8,11 @@ utterances.
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Final
-
-import hibari
 
 from rtts.engine.cpu.hibari_net import HibariNet
 from rtts.engine.cpu.hibari_speech import HibariSpeech
-from rtts.engine.cpu.reading import english_g2p, read
+from rtts.engine.cpu.reading import ASSETS, english_g2p, read
 from rtts.engine.cpu.voice import Trim
-
-_ASSETS: Final = Path(hibari.__file__).parent / "assets"
 
 
 class HibariVoice:
@@ -35,9 +29,9 @@ class HibariVoice:
 
     def __init__(self, trim: Trim, *, threads: int = 1) -> None:
         self._trim = trim
-        self._ids: dict[str, int] = json.loads((_ASSETS / "vocab.json").read_text("utf-8"))
+        self._ids: dict[str, int] = json.loads((ASSETS / "vocab.json").read_text("utf-8"))
         self._vocabulary = frozenset(self._ids)
-        self._net = HibariNet((_ASSETS / "hibari.onnx").read_bytes(), threads=threads)
+        self._net = HibariNet((ASSETS / "hibari.onnx").read_bytes(), threads=threads)
         self._g2p = english_g2p()
 
     def begin(

@@ -19,7 +19,8 @@ INT64: Final = 7
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # protobuf wire types
 _MODEL_GRAPH = 7
-_GRAPH_NODE, _GRAPH_NAME, _GRAPH_INITIALIZER, _GRAPH_INPUT, _GRAPH_OUTPUT = 1, 2, 5, 11, 12
+_GRAPH_NODE, _GRAPH_NAME, _GRAPH_INITIALIZER = 1, 2, 5
+_GRAPH_INPUT, _GRAPH_OUTPUT, _GRAPH_VALUE = 11, 12, 13
 _NODE_INPUT, _NODE_OUTPUT, _NODE_NAME, _NODE_OP_TYPE, _NODE_ATTRIBUTE, _NODE_DOMAIN = (
     1,
     2,
@@ -71,21 +72,25 @@ class Graph:
     Attributes:
         nodes: In an order in which they can run.
         initializers: Encoded `TensorProto` by name.
+        shapes: Encoded `ValueInfoProto` by name: hints about what the nodes make, from which
+            onnxruntime plans better.
         header: Everything of the `ModelProto` but the graph (IR version, operator sets).
     """
 
     nodes: tuple[Node, ...]
     initializers: dict[str, bytes]
+    shapes: dict[str, bytes]
     header: bytes
 
     def rewired(self, rewire: Callable[[Node], Iterable[Node]]) -> Graph:
-        """A copy in which `rewire` has replaced each node."""
-        return replace(self, nodes=tuple(new for node in self.nodes for new in rewire(node)))
+        """A copy in which `rewire` has replaced each node, without hints: they may be wrong now."""
+        nodes = tuple(new for node in self.nodes for new in rewire(node))
+        return replace(self, nodes=nodes, shapes={})
 
     def with_indices(self, name: str, values: Sequence[int]) -> Graph:
         """A copy with one more initializer: a vector of int64."""
         tensor = (
-            b"".join(_number(_TENSOR_DIMS, n) for n in (len(values),))
+            _number(_TENSOR_DIMS, len(values))
             + _number(_TENSOR_DATA_TYPE, INT64)
             + _text(_TENSOR_NAME, name)
             + _block(
@@ -102,7 +107,8 @@ class Graph:
                 nor among `inputs`.
         """
         given = {tensor.name for tensor in inputs}
-        wanted = {tensor.name for tensor in outputs}
+        asked = {tensor.name for tensor in outputs}
+        wanted = set(asked)
         kept: list[Node] = []
         used: set[str] = set()
         for node in reversed(self.nodes):
@@ -125,6 +131,12 @@ class Graph:
                     _block(_GRAPH_INITIALIZER, tensor)
                     for name, tensor in self.initializers.items()
                     if name in used
+                ),
+                *(
+                    _block(_GRAPH_VALUE, self.shapes[name])
+                    for node in kept
+                    for name in node.outputs
+                    if name in self.shapes and name not in asked
                 ),
                 *(_block(_GRAPH_INPUT, _encode_value(tensor)) for tensor in inputs),
                 *(_block(_GRAPH_OUTPUT, _encode_value(tensor)) for tensor in outputs),
@@ -150,12 +162,15 @@ def read_graph(model: bytes) -> Graph:
         raise GraphError("the model holds no graph")
     nodes: list[Node] = []
     initializers: dict[str, bytes] = {}
+    shapes: dict[str, bytes] = {}
     for number, value, _ in _fields(graph):
         if number == _GRAPH_NODE and isinstance(value, memoryview):
             nodes.append(_decode_node(value))
         elif number == _GRAPH_INITIALIZER and isinstance(value, memoryview):
             initializers[_first_text(value, _TENSOR_NAME)] = bytes(value)
-    return Graph(tuple(nodes), initializers, b"".join(header))
+        elif number == _GRAPH_VALUE and isinstance(value, memoryview):
+            shapes[_first_text(value, _VALUE_NAME)] = bytes(value)
+    return Graph(tuple(nodes), initializers, shapes, b"".join(header))
 
 
 def integer_attribute(name: str, value: int) -> bytes:
@@ -222,7 +237,7 @@ def _decode_node(data: memoryview) -> Node:
         if number == _NODE_ATTRIBUTE:
             attributes.append(bytes(value))
         elif number in (_NODE_INPUT, _NODE_OUTPUT, _NODE_NAME, _NODE_OP_TYPE, _NODE_DOMAIN):
-            texts.setdefault(number, []).append(bytes(value).decode())
+            texts.setdefault(number, []).append(_decode(value))
     return Node(
         op_type="".join(texts.get(_NODE_OP_TYPE, ())),
         inputs=tuple(texts.get(_NODE_INPUT, ())),
@@ -236,8 +251,15 @@ def _decode_node(data: memoryview) -> Node:
 def _first_text(data: memoryview, wanted: int) -> str:
     for number, value, _ in _fields(data):
         if number == wanted and isinstance(value, memoryview):
-            return bytes(value).decode()
+            return _decode(value)
     return ""
+
+
+def _decode(data: memoryview) -> str:
+    try:
+        return bytes(data).decode()
+    except UnicodeDecodeError as error:
+        raise GraphError("a name is not UTF-8") from error
 
 
 def _encode_varint(value: int) -> bytes:

@@ -16,10 +16,7 @@ from typing import Final
 
 from rtts.engine.cpu.reading import Chunk
 
-# Phonemes. A first piece of 60 takes 6 ms to its first audio, one of 220 takes 20 ms (one core of
-# an EPYC Zen 5).
-_FIRST_LONGEST: Final = 60
-_LONGEST: Final = 160
+# Phonemes.
 _HARD_LIMIT: Final = 300  # beyond, memory and time grow with the square
 _SHORTEST: Final = 20  # about 1.3 s: a shorter clause sounds like a sentence of its own
 
@@ -46,18 +43,19 @@ class Piece:
         return " ".join(chunk.phonemes for chunk in self.chunks)
 
 
-def cut(chunks: Sequence[Chunk], *, is_first: bool) -> list[Piece]:
+def cut(chunks: Sequence[Chunk], *, first: int, later: int) -> list[Piece]:
     """Cut a reading into pieces.
 
     Args:
         chunks: Of the whole segment.
-        is_first: Somebody waits for the first sound: let the first piece be short.
+        first: Phonemes over which the first piece is cut at a clause, if it has one. Small where
+            somebody waits for the first sound.
+        later: Likewise, of every other piece.
     """
     pieces: list[Piece] = []
     rest = _split_giants(chunks)
     while rest:
-        longest = _FIRST_LONGEST if is_first and not pieces else _LONGEST
-        size = _size_of_next(rest, longest)
+        size = _size_of_next(rest, later if pieces else first)
         pieces.append(Piece(tuple(rest[:size]), mark_of(rest[size - 1])))
         rest = rest[size:]
     return pieces

@@ -15,9 +15,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import Final, Protocol
 
+import hibari
 from hibari.g2p import G2P
 from hibari.g2p.normalize import normalize
 from hibari.g2p.oov import OOV
@@ -27,6 +29,7 @@ from rtts.engine.cpu.speakable import Speakable, Unit, speakable
 # Phonemes of the model's alphabet that are pauses or quotation marks: nothing is pronounced.
 SILENT_PHONEMES: Final = frozenset(';:,.!?—…"()“” ')
 NO_WORD: Final = -1
+ASSETS: Final = Path(hibari.__file__).parent / "assets"  # of the package hibari-tts
 _QUOTES: Final = frozenset('"“”()')
 
 # Punctuation around a word that does not belong to it; "$", "%", "+", "#" and "°" are spoken.
@@ -80,9 +83,12 @@ class Reading:
     unknown: Counter[str]
 
 
-def english_g2p() -> G2P:
-    """The G2P of hibari for American English, everything loaded, unknown words remembered."""
-    return G2P(oov=lru_cache(maxsize=_OOV_CACHE)(OOV()))
+@cache
+def english_g2p(*, is_british: bool = False) -> G2P:
+    """The G2P of hibari, everything loaded, unknown words remembered; one a process and accent."""
+    letters = ASSETS / ("oov_gb.onnx" if is_british else "oov.onnx")
+    remember = lru_cache(maxsize=_OOV_CACHE)
+    return G2P(oov=remember(OOV(str(letters))), british=is_british)
 
 
 def read(text: str, g2p: Phonemizer, vocabulary: frozenset[str]) -> Reading:

@@ -111,6 +111,19 @@ def speakable(text: str) -> Speakable:
     return result
 
 
+def unknown_letters(text: str, *, known: tuple[str, ...]) -> Counter[str]:
+    """Letters of a text that are neither Latin nor of the scripts named, by script.
+
+    Args:
+        known: First words of Unicode names: "CJK", "HIRAGANA".
+    """
+    return Counter(
+        _script(char)
+        for char in text
+        if _kind(char) == _FOREIGN and not unicodedata.name(char, "").startswith(known)
+    )
+
+
 # --- stretches that reach across spaces ----------------------------------------------------------
 
 
@@ -225,11 +238,14 @@ def _fold(text: str) -> str:
 def _folded(char: str) -> str:
     if char.isascii():
         return char
-    if char.isdecimal():
-        return str(unicodedata.decimal(char))
-    if unicodedata.name(char, "").startswith((*_FOLDED, *_FOLDED_TOO)):
-        return unicodedata.normalize("NFKC", char)
-    return char
+    if char in "²³½¼¾":
+        return char  # the G2P's normaliser has words for them
+    if char.isdigit():
+        return str(unicodedata.digit(char))
+    name = unicodedata.name(char, "")
+    if name.startswith("VULGAR FRACTION"):
+        return " " + unicodedata.normalize("NFKC", char).replace("⁄", "/") + " "
+    return unicodedata.normalize("NFKC", char) if name.startswith(_FOLDED + _FOLDED_TOO) else char
 
 
 @lru_cache(maxsize=4096)
@@ -241,6 +257,8 @@ def _kind(char: str) -> int:
         return _INVISIBLE  # controls, joiners, half characters, private use
     if category[0] in "LM":
         name = unicodedata.name(char, "")
+        if name.startswith("MODIFIER") or "ORDINAL INDICATOR" in name:
+            return _INVISIBLE  # the mark in Hawai\u02bbi, the \u00ba of 1\u00ba
         is_latin = name.startswith(("LATIN", "COMBINING", "MICRO SIGN", *_FOLDED))
         return _SPOKEN if is_latin else _FOREIGN if category[0] == "L" else _SILENT
     return _SILENT if category in ("So", "Sk") and char not in "°©®™" else _SPOKEN
