@@ -9,11 +9,14 @@ from rtts.text.languages import (
     normalise_language,
     words,
 )
-from rtts.text.splitter import Segment, Splitter, SplitterOptions
+from rtts.text.segments import Mode, Reason, Segment, SplitterOptions
+from rtts.text.splitter import Splitter
 
 __all__ = [
     "LANGUAGES",
     "Language",
+    "Mode",
+    "Reason",
     "Script",
     "Segment",
     "Splitter",

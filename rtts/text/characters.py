@@ -14,6 +14,8 @@ from rtts.text.languages import HAN, HANGUL, KANA
 # letters a second against 4 to 8 of these; 2.5 lies between Chinese (3.3) and Japanese (2.1).
 WIDE_WEIGHT = 2.5
 _WIDE = re.compile(f"[{HAN}{KANA}{HANGUL}]+")
+_EXTRA = WIDE_WEIGHT - 1.0
+_UNSPACED = re.compile(f"[{HAN}{KANA}\u3000-\u303f\uff01-\uff65]")
 
 # Emoji and the pictographs around them (Unicode emoji-data.txt), without what reads as text:
 # digits, #, *, ©, ®, ™ and the circled digits U+2776-2793. Misc Symbols and Dingbats (2600-27BF)
@@ -27,46 +29,30 @@ EMOJI = (
 EMOJI_GLUE = "\ufe0e\ufe0f\u20e3\U000e0020-\U000e007f"
 ZERO_WIDTH_JOINER = "\u200d"
 
-_EMOJI = re.compile(f"[{EMOJI}]")
 _EXTENDERS = re.compile(
     f"[{EMOJI_GLUE}{ZERO_WIDTH_JOINER}\ufe00-\ufe0f\U0001f3fb-\U0001f3ff\uff9e\uff9f\u200c]"
 )
 
 
 def weight(text: str) -> float:
-    """How long `text` is to say, in Latin characters."""
-    if text.isascii():
-        return float(len(text))
-    wide = sum(map(len, _WIDE.findall(text)))
-    return len(text) + (WIDE_WEIGHT - 1.0) * wide
+    """How long `text` is to say, in Latin characters; a line end may become a comma and a space."""
+    total = len(text) + text.count("\n")
+    return float(total) if text.isascii() else total + _EXTRA * sum(map(len, _WIDE.findall(text)))
 
 
 def prefix_of_weight(text: str, start: int, limit: float) -> int:
     """The largest `end` for which `text[start:end]` weighs no more than `limit`."""
     total = 0.0
     for index in range(start, len(text)):
-        total += WIDE_WEIGHT if _WIDE.match(text, index) else 1.0
+        total += weight(text[index])
         if total > limit:
             return index
     return len(text)
 
 
-def is_wide(character: str) -> bool:
-    """Whether a character is an ideograph, kana or hangul."""
-    return _WIDE.match(character) is not None
-
-
 def is_unspaced(character: str) -> bool:
     """Whether a character belongs to Chinese or Japanese, which put no spaces between words."""
     return _UNSPACED.match(character) is not None
-
-
-_UNSPACED = re.compile(f"[{HAN}{KANA}\u3000-\u303f\uff01-\uff65]")
-
-
-def is_emoji(character: str) -> bool:
-    """Whether a character is a pictograph (no letter, digit or trade mark)."""
-    return _EMOJI.match(character) is not None
 
 
 # --- graphemes -----------------------------------------------------------------------------------

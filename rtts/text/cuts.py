@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from rtts.text.characters import is_unspaced, joins
-from rtts.text.languages import HAN, KANA
+from rtts.text.languages import HAN
+from rtts.text.tape import BLANKS
 
 # A grapheme longer than this is cut like anything else.
 _MAX_GRAPHEME = 32
@@ -17,22 +18,23 @@ _NO_END = frozenset("（【《〈「『“‘([{")
 _PHRASE = re.compile(f"[\u3041-\u3096](?=[{HAN}\u30a1-\u30fa])")
 
 
-def best_cut(text: str, start: int, limit: int, clauses: list[int]) -> int:
+def best_cut(text: str, start: int, limit: int, ends: list[int], clauses: list[int]) -> int:
     """Where to end a segment that begins at `start` and may not go beyond `limit`.
 
-    The last clause mark or, failing that, the last white space in its final two thirds; else
-    between ideographs; else at any white space; else between graphemes at the limit.
+    The last sentence end, else clause mark, else white space, else place between ideographs in its
+    final two thirds; else any white space; else between graphemes at the limit.
 
     Args:
         text: Has at least one character beyond `limit`.
         start: Of the segment.
         limit: Largest index it may end at; greater than `start`.
+        ends: Ends of sentences found in it, ascending.
         clauses: Ends of clauses found in it, ascending.
     """
     low = start + (limit - start) // 3
-    for clause in reversed(clauses):
-        if low < clause <= limit:
-            return clause
+    for found in (*reversed(ends), *reversed(clauses)):
+        if low < found <= limit:
+            return found
     space = _last_space(text, low, limit)
     if space is not None:
         return space
@@ -46,7 +48,7 @@ def best_cut(text: str, start: int, limit: int, clauses: list[int]) -> int:
 def _last_space(text: str, low: int, limit: int) -> int | None:
     """The last white space in `(low, limit]`."""
     for index in range(limit, low, -1):
-        if text[index].isspace() or text[index] == "\x1e":
+        if text[index] in BLANKS:
             return index
     return None
 

@@ -27,6 +27,7 @@ from rtts.text.vocabulary import (
 
 # Enough context for any rule, and a bound on what is handed to sentencex.
 _MAX_LEFT = 120
+_MAX_TOKEN = 64
 
 _TOKEN_BREAK = re.compile(r"[\s\"“”‘«»„()\[\]{}<>,;:!?…—–*_`~/|]")
 _ROMAN = re.compile(r"[ivxlcdm]{1,6}\Z", re.I)
@@ -55,17 +56,15 @@ _HANGUL = re.compile(f"[{HANGUL}]")
 _INITIALS = re.compile(r"[^\W\d_](?:\.[^\W\d_])*\Z")
 
 
-def token_before(text: str, start: int, stop: int) -> tuple[int, bool]:
-    """Where the word that a stop at `stop` belongs to begins, and whether a space parts them."""
-    end = stop
-    spaced = end > start and text[end - 1].isspace()
-    if spaced:
-        end -= 1
-    begin = end
-    low = max(start, end - 64)
+def token_before(text: str, start: int, stop: int) -> int:
+    """Where the word begins that a mark at `stop` belongs to, a space between them looked over."""
+    begin = stop
+    if begin > start and text[begin - 1].isspace():
+        begin -= 1
+    low = max(start, begin - _MAX_TOKEN)
     while begin > low and not _TOKEN_BREAK.match(text, begin - 1):
         begin -= 1
-    return begin, spaced
+    return begin
 
 
 def is_risky(token: str) -> bool:
@@ -141,12 +140,24 @@ def _by_lists(left: str, token: str, following: str, language: str) -> bool | No
         return _after_number(left, number, following, language)
     if language not in TITLES:
         return None
-    starts = is_starter(following, language)
     keys = _keys(token)
     if keys[0] in UNITS and _QUANTITY.search(left[: -len(token)]):
         return following[:1].isupper()
     if len(token) == 1 and token.isalpha():
         return _after_letter(left, token, following, language)
+    verdict = _after_abbreviation(keys, following, language)
+    if verdict is None and is_starter(following, language):
+        german_ordinal = language == "de" and _ROMAN.match(token) and token.isupper()
+        spelt = "." in token and (token[:1].isupper() or language == "en")
+        return True if german_ordinal or spelt else None
+    if verdict is None and language == "de" and _ROMAN.match(token) and token.isupper():
+        return False
+    return verdict
+
+
+def _after_abbreviation(keys: tuple[str, ...], following: str, language: str) -> bool | None:
+    """What the lists of abbreviations say; None if the token is in none, or they can't tell."""
+    starts = is_starter(following, language)
     if _known(BEFORE_NUMBERS, language, keys):
         if _NUMERAL.match(following):
             return False
@@ -154,17 +165,11 @@ def _by_lists(left: str, token: str, following: str, language: str) -> bool | No
             return True
     if _known(TITLES, language, keys):
         return starts and language == "ru"  # "им." is a pronoun too, "см." a unit
-    if _known(TAILS, language, keys):
-        if following[:1].islower():
-            return False
-        if starts or _known(CLOSING_TAILS, language, keys):
-            return True
+    if not _known(TAILS, language, keys):
         return None
-    if language == "de" and _ROMAN.match(token) and token.isupper():
-        return starts
-    if "." in token and starts and (token[:1].isupper() or language == "en"):
-        return True
-    return None
+    if following[:1].islower():
+        return False
+    return True if starts or _known(CLOSING_TAILS, language, keys) else None
 
 
 def _is_foreign(token: str) -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 
 from rtts.text.characters import is_unspaced
-from rtts.text.tape import BREAK, HARD, LINE, SYMBOL, Tape
+from rtts.text.tape import BLANKS, BREAK, HARD, LINE, SYMBOL, Tape
 
 _MARKED = re.compile(f"[{LINE}{HARD}{BREAK}{SYMBOL}]| ,")
-_STRIPPED = f" {LINE}{HARD}{BREAK}{SYMBOL}<"
-_BLANK = frozenset(f" {LINE}{HARD}{BREAK}")
+_STRIPPED = f"{BLANKS}{BREAK}{SYMBOL}<"
+_BLANK = frozenset(BLANKS + BREAK)
 _FOLLOWS_WORD = frozenset(".,;:!?…)]}»”’%。，、！？；：）】》」』")
 _CLAUSE = frozenset(",;:，、；：")
 _FINAL = frozenset(".!?…。！？")
@@ -60,15 +60,10 @@ def _blank(out: list[str], clean: str, index: int) -> str:
         return "" if last == " " else " "
     following = clean[index:].lstrip(_STRIPPED)[:1]
     if last == " ":
-        last = out[-2] if len(out) > 1 else ""
-        joint = ""
-    else:
-        joint = " "
+        return ""
     if is_unspaced(last) and is_unspaced(following):
         return "，" if last.isalnum() else ""
-    if last.isalnum() and not following.islower() and not joint == "":
-        return ", "
-    return joint
+    return ", " if last.isalnum() and not following.islower() else " "
 
 
 def _close_gap(out: list[str], came_from: list[int], character: str) -> None:

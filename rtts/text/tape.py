@@ -14,7 +14,7 @@ LINE = "\n"  # a line end of the input; two are a blank line
 HARD = "\x1e"  # the line end beside it ends an item, a heading or a table row
 BREAK = "\x1d"  # nothing may be spoken across: a <break>, a code block
 SYMBOL = "\x1a"  # an emoji or an address stood here and is not spoken
-MARKS = LINE + HARD + BREAK + SYMBOL
+BLANKS = f" {LINE}{HARD}"  # all white space there is
 
 # White space of the input that ends a line; U+2029 ends a paragraph. All other white space becomes
 # one space.

@@ -7,8 +7,12 @@ ones of each language. All words are lower-case; a "." inside stays, the last on
 from __future__ import annotations
 
 
+def _set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
 def _sets(lists: dict[str, str]) -> dict[str, frozenset[str]]:
-    return {language: frozenset(words.split()) for language, words in lists.items()}
+    return {language: _set(words) for language, words in lists.items()}
 
 
 # The commonest function words of each language that few of the others share.
@@ -149,24 +153,24 @@ STARTERS = _sets(
 
 # While the language is not known yet, the abbreviations of all of them count, except these, which
 # are words of another.
-WORDS_OF_ANOTHER = frozenset(
+WORDS_OF_ANOTHER = _set(
     "art on es ex cap ten max min mag tab gem dom set out mar mai sec par pt no sen gen med con die "
-    "sag ver est fra ca se ago jan oct p al comm dir ed fund van col maj lt".split()
+    "sag ver est fra ca se ago jan oct p al comm dir ed fund van col maj lt"
 )
 
 # After a number these are units: a capital after them begins a sentence. Otherwise they are what
 # the lists above say.
-UNITS = frozenset(
+UNITS = _set(
     "ft in lb lbs oz mi yd yds gal pt qt hr hrs min mins sec secs kg g mg km m cm mm l ml km/h mph sq cu "
-    "std sek stk seg h кг г км м см мм л мл мин сек ч".split()
+    "std sek stk seg h кг г км м см мм л мл мин сек ч"
 )
 
-GERMAN_BEFORE_ORDINALS = frozenset(
+GERMAN_BEFORE_ORDINALS = _set(
     "der die das den dem des am im vom zum zur beim ein eine einen einem einer bis ab seit jeder jede "
     "jedes jeden sein seine seinen seinem ihr ihre ihren ihrem und oder ins unser dieser dieses "
-    "diesen diesem dieser mein dein kein".split()
+    "diesen diesem mein dein kein"
 )
-GERMAN_MONTHS = frozenset(
+GERMAN_MONTHS = _set(
     "januar jänner februar märz april mai juni juli august september oktober november dezember "
-    "jan feb mär apr jun jul aug sep sept okt nov dez jahrhundert jahrhunderts jh".split()
+    "jan feb mär apr jun jul aug sep sept okt nov dez jahrhundert jahrhunderts jh"
 )
