@@ -56,10 +56,8 @@ def installation_checks() -> Iterator[Check]:
 
 
 def broken_installation(error: ImportError) -> Check:
-    """Something of rtts cannot be imported."""
-    package = (error.name or "").partition(".")[0]
-    remedy = f"pip install {package}" if package and package != "rtts" else "install rtts again"
-    return Check("installation", "problem", str(error), remedy)
+    """Something rtts needs cannot be imported."""
+    return Check("installation", "problem", str(error), "install rtts again: pip install .")
 
 
 def machine_checks(settings: Settings) -> Iterator[Check]:

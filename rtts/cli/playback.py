@@ -23,18 +23,18 @@ HOW_TO_PLAY = (
     " (Debian: apt install pulseaudio-utils, or alsa-utils); or write a file with -o hello.opus"
 )
 
-# How each player is told to take raw PCM from its standard input, best first: the sound servers'
+# How each player is told to play what comes on its standard input, best first: the sound servers'
 # own programs, then ALSA, then ffmpeg's. `{rate}` is filled in.
 _PLAYERS: dict[str, tuple[str, ...]] = {
-    "pw-play": ("--raw", "--rate={rate}", "--channels=1", "--format=s16", "-"),
     "paplay": ("--raw", "--rate={rate}", "--channels=1", "--format=s16le"),
+    "pw-play": ("--rate={rate}", "--channels=1", "--format=s16", "-"),
     "aplay": ("-q", "-t", "raw", "-f", "S16_LE", "-c", "1", "-r", "{rate}", "-"),
-    "ffplay": (
-        *("-nodisp", "-autoexit", "-loglevel", "error", "-fflags", "nobuffer"),
-        *("-f", "s16le", "-ar", "{rate}", "-ch_layout", "mono", "-i", "-"),
-    ),
+    # The options for raw PCM differ between its versions; a WAV header says the same to all.
+    "ffplay": ("-nodisp", "-autoexit", "-loglevel", "error", "-f", "wav", "-i", "-"),
     "afplay": (),  # macOS: files only, so it starts when the reply is complete
 }
+_WANTS_HEADER = ("ffplay",)
+_HELP_TIMEOUT_S = 5.0
 
 
 class Player(Protocol):
@@ -94,7 +94,33 @@ async def open_player(sample_rate_hz: int) -> Player:
     if not _PLAYERS[name]:
         return _FilePlayer(name, sample_rate_hz)
     arguments = [part.format(rate=sample_rate_hz) for part in _PLAYERS[name]]
-    return await _ProgramPlayer.start(name, arguments)
+    if name == "pw-play" and "--raw" in await _help_of(name):
+        # Up to PipeWire 1.4 standard input is raw PCM; later versions want to be told.
+        arguments.insert(0, "--raw")
+    player = await _ProgramPlayer.start(name, arguments)
+    if name in _WANTS_HEADER:
+        from rtts.audio.wav import wav_header
+
+        await player.write(wav_header(sample_rate_hz))
+    return player
+
+
+async def _help_of(program: str) -> str:
+    process = await asyncio.create_subprocess_exec(
+        program,
+        "--help",
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        async with asyncio.timeout(_HELP_TIMEOUT_S):
+            shown, _ = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.communicate()
+        return ""
+    return shown.decode(errors="replace")
 
 
 def _sound_places() -> Sequence[Path]:

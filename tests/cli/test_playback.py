@@ -32,10 +32,10 @@ def put(directory: Path, name: str, python: str) -> None:
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
 
-RECORDS = "open(here + '/heard', 'wb').write(sys.stdin.buffer.read())\nprint(sys.argv[1:])"
+RECORDS = "if '--help' in sys.argv: sys.exit()\nopen(here + '/heard', 'wb').write(sys.stdin.buffer.read())\nprint(sys.argv[1:])"
 
 
-@pytest.mark.parametrize("name", ["pw-play", "paplay", "aplay", "ffplay"])
+@pytest.mark.parametrize("name", ["pw-play", "paplay", "aplay"])
 async def test_player_hears_every_byte(programs: Path, name: str) -> None:
     """Whatever the chunking, a player program is given exactly the PCM, and its rate."""
     put(programs, name, RECORDS + "\nopen(here + '/args', 'w').write(' '.join(sys.argv[1:]))")
@@ -48,6 +48,31 @@ async def test_player_hears_every_byte(programs: Path, name: str) -> None:
 
     assert (programs / "heard").read_bytes() == PCM
     assert "24000" in (programs / "args").read_text()
+
+
+async def test_ffplay_gets_a_wav_stream(programs: Path) -> None:
+    """ffplay, whose options for raw PCM change, is given the rate in a WAV header."""
+    put(programs, "ffplay", RECORDS)
+    player = await playback.open_player(24_000)
+    await player.write(PCM)
+    await player.finish()
+    wav = read_wav((programs / "heard").read_bytes())
+    assert (wav.sample_rate_hz, wav.pcm) == (24_000, PCM)
+
+
+@pytest.mark.parametrize("knows_raw", [False, True])
+async def test_pipewire_is_told_raw_where_it_must_be(programs: Path, knows_raw: bool) -> None:
+    """Newer PipeWire must be told that its input is raw; older does not know the option."""
+    words = "--raw  RAW mode" if knows_raw else "--rate"
+    put(
+        programs,
+        "pw-play",
+        f"if '--help' in sys.argv: sys.exit({words!r})\n"
+        "open(here + '/args', 'w').write(' '.join(sys.argv[1:]))\nsys.stdin.buffer.read()",
+    )
+    player = await playback.open_player(24_000)
+    await player.finish()
+    assert ("--raw" in (programs / "args").read_text()) is knows_raw
 
 
 async def test_file_player_gets_a_wav(programs: Path) -> None:
@@ -64,7 +89,7 @@ async def test_file_player_gets_a_wav(programs: Path) -> None:
 
 async def test_order(programs: Path) -> None:
     """A sound server's own program is preferred to ALSA's, and that to ffmpeg's."""
-    for name in ("ffplay", "aplay", "paplay", "pw-play"):
+    for name in ("ffplay", "aplay", "pw-play", "paplay"):
         put(programs, name, RECORDS)
         assert playback.find_player() == name
 
