@@ -30,15 +30,14 @@ class TextTokenizer:
         from tokenizers.models import BPE
 
         self._vocab = vocab
+        split = pre_tokenizers.Split(Regex(_SPLIT), "isolated")
+        letters = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         self._tokenizer = Tokenizer(BPE(vocab=vocab, merges=merges))
         self._tokenizer.normalizer = normalizers.NFC()
-        self._tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-            [
-                pre_tokenizers.Split(Regex(_SPLIT), "isolated"),
-                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-            ]
-        )
-        self._splitter = pre_tokenizers.Split(Regex(_SPLIT), "isolated")
+        self._tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, letters])
+        self._piecewise = Tokenizer(BPE(vocab=vocab, merges=merges))
+        self._piecewise.pre_tokenizer = letters
+        self._splitter = split
 
     def encode(self, text: str) -> list[int]:
         """Ids of `text`; lone surrogates become the replacement character."""
@@ -57,19 +56,27 @@ class TextTokenizer:
             raise ConfigError(f"tokenizer: {text!r} must be one token, it is {len(ids)}")
         return ids[0]
 
-    def last_pre_token(self, text: str) -> int:
-        """Where the part of `text` begins that more text could still change.
+    def split_stable(self, text: str) -> tuple[list[str], str]:
+        """The pre-tokens of `text` that no further text can change, and the rest.
 
-        That is its last pre-token; if that is white space or begins with a combining mark, the
+        The rest is the last pre-token; if that is white space or begins with a combining mark, the
         pre-tokens before too, up to one that does not. `text` must be in NFC.
         """
         pieces = self._splitter.pre_tokenize_str(text)
-        start = len(text)
-        for piece, (begin, _) in reversed(pieces):
-            start = begin
+        keep = len(pieces)
+        while keep:
+            keep -= 1
+            piece = pieces[keep][0]
             if not piece.isspace() and not unicodedata.combining(piece[0]):
                 break
-        return start
+        stable = [piece for piece, _ in pieces[:keep]]
+        return stable, text[sum(map(len, stable)) :]
+
+    def encode_piece(self, piece: str) -> list[int]:
+        """Ids of one pre-token (alone, a run of white space would be split otherwise)."""
+        whole = piece.encode("utf-8", "replace").decode("utf-8")
+        ids: list[int] = self._piecewise.encode(whole, add_special_tokens=False).ids
+        return ids
 
 
 class StableText:
@@ -84,10 +91,9 @@ class StableText:
 
     def feed(self, text: str) -> list[int]:
         """Take more text; the ids that are now certain."""
-        self._held = unicodedata.normalize("NFC", self._held + text)
-        cut = self._tokenizer.last_pre_token(self._held)
-        ready, self._held = self._held[:cut], self._held[cut:]
-        return self._tokenizer.encode(ready) if ready else []
+        held = (self._held + text).encode("utf-8", "replace").decode("utf-8")
+        stable, self._held = self._tokenizer.split_stable(unicodedata.normalize("NFC", held))
+        return [id_ for piece in stable for id_ in self._tokenizer.encode_piece(piece)]
 
     def flush(self) -> list[int]:
         """No more text: the ids of what was held."""

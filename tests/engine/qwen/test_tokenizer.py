@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rtts.engine.qwen.tokenizer import StableText, TextTokenizer, load_tokenizer
 from rtts.errors import ConfigError
-from tests.engine.qwen.tiny import SPECIALS
+from tests.engine.qwen.tiny import SPECIALS, byte_alphabet
 
 AWKWARD = st.text(
     alphabet=st.sampled_from(
@@ -21,20 +21,43 @@ AWKWARD = st.text(
 )
 
 
+SPACES = st.text(alphabet=st.sampled_from(list("a \n!")), max_size=12)
+MARKS = st.text(alphabet=st.sampled_from(list("ae\u0301\u0327.")), max_size=12)
+
+
 @pytest.fixture(scope="module")
 def tokenizer(checkpoint: Callable[[str, int], Path]) -> TextTokenizer:
     return load_tokenizer(checkpoint("custom_voice", 0))
 
 
-@settings(max_examples=300, deadline=None)
-@given(text=AWKWARD | st.text(max_size=30), data=st.data())
-def test_parts_are_the_whole(tokenizer: TextTokenizer, text: str, data: st.DataObject) -> None:
-    """Any division of a text releases the ids of the whole text, in order."""
+@pytest.fixture(scope="module")
+def merging() -> TextTokenizer:
+    """A vocabulary whose byte pairs merge wherever the alphabet of `AWKWARD` lets them."""
+    letters = list(byte_alphabet().values())
+    vocab, merges = {letter: n for n, letter in enumerate(letters)}, []
+    space, newline, tab = "\u0120", "\u010a", "\u0109"
+    parts = ["a", "b", "l", "s", "e", "'", ".", "!", space, newline, tab, "\u00cc", "\u00c3"]
+    for left in parts:
+        for right in parts:
+            vocab.setdefault(left + right, len(vocab))
+            merges.append((left, right))
+    return TextTokenizer(vocab, merges)
+
+
+@settings(max_examples=400, deadline=None)
+@given(text=AWKWARD | SPACES | MARKS | st.text(max_size=30), data=st.data())
+def test_parts_are_the_whole(
+    tokenizer: TextTokenizer, merging: TextTokenizer, text: str, data: st.DataObject
+) -> None:
+    """Any division of a text, down to single characters, releases the ids of the whole, in order."""
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
-    stable, ids = StableText(tokenizer), []
-    for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True):
-        ids += stable.feed(text[start:end])
-    assert tokenizer.encode(text) == ids + stable.flush()
+    parts = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    for each in (tokenizer, merging):
+        for division in (parts, list(text)):
+            stable, ids = StableText(each), []
+            for part in division:
+                ids += stable.feed(part)
+            assert each.encode(text) == ids + stable.flush()
 
 
 def test_release_is_prompt(tokenizer: TextTokenizer) -> None:
