@@ -64,6 +64,8 @@ def choose(path: str | None, play: bool, keep_nothing: bool) -> Output:
             path = "rtts.opus"
         else:
             play = True
+    if play and not playback.can_try():
+        raise CommandError(f"there is no way to play sound here; {playback.HOW_TO_PLAY}")
     if path is None:
         return Speaker()
     file = _file(path)

@@ -73,6 +73,11 @@ def find_player() -> str | None:
     return next((name for name in _PLAYERS if shutil.which(name)), None)
 
 
+def can_try() -> bool:
+    """Whether there is anything to play with, if perhaps no device to be heard on."""
+    return _has_sounddevice() or any(shutil.which(name) for name in _PLAYERS)
+
+
 def has_sound_device() -> bool:
     """Whether this machine seems to have a sound device or a sound server."""
     if sys.platform in ("darwin", "win32"):

@@ -135,7 +135,7 @@ async def _speak(
             reporter.progress.say(f"interrupted; {kept}")
         raise
     if done.audio_ms <= 0:
-        raise CommandError("nothing was spoken: " + (reporter.warning or "there was no text"))
+        raise CommandError(f"nothing was spoken: {reporter.warning or 'there was no text'}")
     reporter.summarise(done, context, where)
     return 0
 
@@ -146,6 +146,7 @@ class _Reporter:
     def __init__(self, progress: Progress, *, as_json: bool) -> None:
         self.progress = progress
         self.warning = ""  # the last one
+        self._errors: list[str] = []  # said only if the reply goes on all the same
         self._as_json = as_json
 
     def show(self, event: Any) -> None:
@@ -157,9 +158,11 @@ class _Reporter:
         match event:
             case Segment():
                 self.progress.detail(f"{event.at_ms / 1000:7.2f} s  {event.text.strip()}")
-            case Warned() | ContextError():
+            case Warned():
                 self.warning = event.message
-                self.progress.say(f"rtts: {event.code}: {event.message}")
+                self.progress.say(f"rtts: {event.message}")
+            case ContextError():
+                self._errors.append(event.message)
             case Reconnected():
                 self.progress.say(f"rtts: reconnected after {event.away_s:.1f} s")
             case _:
@@ -167,6 +170,8 @@ class _Reporter:
 
     def summarise(self, done: Done, context: Context, where: str) -> None:
         """Say how it went."""
+        for error in self._errors:
+            self.progress.say(f"rtts: {error}")
         first_ms = None if context.first_packet_s is None else 1000 * context.first_packet_s
         rtf = done.metrics.rtf if done.metrics is not None else None
         if self._as_json:

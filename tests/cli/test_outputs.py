@@ -69,8 +69,15 @@ class TestChoice:
         kind: type,
     ) -> None:
         """-o and --play are obeyed; without them sound is played if it can be, else rtts.opus."""
+        monkeypatch.setattr(playback, "can_try", lambda: True)
         monkeypatch.setattr(playback, "find_player", lambda: player)
         assert type(choose(path, play, keep_nothing=False)) is kind
+
+    def test_play_without_a_player(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """--play where nothing can play is refused at once, with a way out."""
+        monkeypatch.setattr(playback, "can_try", lambda: False)
+        with pytest.raises(CommandError, match="pip install sounddevice"):
+            choose(None, True, keep_nothing=False)
 
     def test_json_keeps_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """--json alone drops the audio; with -o it is kept."""
