@@ -294,6 +294,14 @@ class Server:
 
     async def _app(self, scope: Any, receive: Any, send: Any) -> None:
         """The ASGI application."""
+        try:
+            await self._answer(scope, receive, send)
+        except asyncio.CancelledError:
+            # Only the listener cancels, when it has dropped the connection: this is the task's end,
+            # and no crash, as which uvicorn would log it.
+            return
+
+    async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "websocket":
             await self._http(scope, receive, send)
         elif scope["path"] == NATIVE_PATH:

@@ -149,8 +149,9 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         super().connection_made(transport)
         tune(transport)
         # Stop writing as soon as the kernel takes no more: what waits, waits in the session, where
-        # a cancel still finds it and contexts take turns.
-        cast(asyncio.WriteTransport, transport).set_write_buffer_limits(high=0)
+        # a cancel still finds it and contexts take turns. (Not 0: uvloop's TLS pauses at "size >=
+        # high", which is always.)
+        cast(asyncio.WriteTransport, transport).set_write_buffer_limits(high=1, low=0)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See uvicorn."""
@@ -375,3 +376,6 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
                 self.close(code, message.get("reason") or "")
             return
         await super().send(message)
+        if message["type"] == "websocket.http.response.body" and self.close_sent:
+            self.handshake_complete = True  # or uvicorn logs every refusal as an app's mistake
+            self._abort_later()

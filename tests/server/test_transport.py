@@ -242,7 +242,7 @@ async def test_more_frames_leave_in_one_write():
 async def test_a_reader_that_stops_stops_the_writer_early():
     """Against a peer that never reads, the socket is soon not writable and says so."""
     async with listening() as (url, app):
-        client = await RawClient.connect(url, rcvbuf=4096, limit=1)
+        client = await RawClient.connect(url, rcvbuf=4096, limit=1024)
         client.writer.transport.pause_reading()
         client.send(handshake())
         handler = await app.handler()
@@ -270,7 +270,7 @@ async def test_a_reader_that_stops_stops_the_writer_early():
 async def test_closing_does_not_wait_for_a_peer_that_never_reads():
     """A close with a full buffer ends in an abort after the close timeout."""
     async with listening() as (url, app):
-        client = await RawClient.connect(url, rcvbuf=4096, limit=1)
+        client = await RawClient.connect(url, rcvbuf=4096, limit=1024)
         client.writer.transport.pause_reading()
         client.send(handshake())
         handler = await app.handler()
