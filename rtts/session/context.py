@@ -42,7 +42,7 @@ from rtts.session.record import ClientReport
 from rtts.session.service import Service
 from rtts.session.speech import Speech
 from rtts.session.voicing import SILENCE_PIECE_S, Voicing
-from rtts.text.splitter import Segment, SplitterOptions
+from rtts.text import Segment, SplitterOptions
 
 _CUT_SHORT = {
     FinishReason.BUDGET: "the voice did not stop by itself and was cut off",

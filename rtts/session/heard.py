@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rtts.engine.interface import Word, WordsTimed
+from rtts.text import Segment
 from rtts.text.languages import words
-from rtts.text.splitter import Segment
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ to be heard is an argument, because it decides whether there is time to merge sh
 from __future__ import annotations
 
 from rtts.errors import TextBufferFullError, TextTooLongError
-from rtts.text.splitter import Segment, Splitter, SplitterOptions
+from rtts.text import Segment, Splitter, SplitterOptions
 
 # Above this much audio still to be heard there is time to merge short sentences (splitter rule).
 COMFORT_S = 2.0

@@ -11,7 +11,7 @@ from rtts.errors import BadRequestError
 from rtts.protocol.events import Chunking, Format, Start
 from rtts.session.context import ContextOptions
 from rtts.session.options import SessionOptions
-from rtts.text.splitter import SplitterOptions
+from rtts.text import SplitterOptions
 from rtts.voices.registry import resolve_voice
 
 

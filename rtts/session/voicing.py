@@ -16,8 +16,8 @@ from rtts.session.delivery import Delivery
 from rtts.session.heard import SpokenSegment
 from rtts.session.latency import FirstPacket
 from rtts.session.speech import Speech
+from rtts.text import Segment
 from rtts.text.languages import estimate_duration_s
-from rtts.text.splitter import Segment
 
 # Inserted silence is encoded in pieces of this length, so that no piece holds up the event loop.
 SILENCE_PIECE_S = 0.5

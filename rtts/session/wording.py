@@ -30,7 +30,7 @@ from rtts.session.heard import HeardWord
 from rtts.session.options import SessionOptions
 from rtts.session.record import ClientReport, UtteranceRecord
 from rtts.session.service import Service
-from rtts.text.splitter import Segment
+from rtts.text import Segment
 
 if TYPE_CHECKING:
     from rtts.session.context import Context
