@@ -18,6 +18,7 @@ from rtts.engine.qwen.code_predictor import CodePredictor
 from rtts.engine.qwen.codec import Codec
 from rtts.engine.qwen.config import ModelConfig, ModelType, load_config
 from rtts.engine.qwen.extra import Tensor, torch
+from rtts.engine.qwen.speaker_encoder import SpeakerEncoder
 from rtts.engine.qwen.talker import Talker
 from rtts.engine.qwen.weights import Weights
 from rtts.errors import ConfigError
@@ -141,6 +142,8 @@ def _wanted(config: ModelConfig) -> tuple[dict[str, tuple[int, ...]], dict[str, 
     model, codec = _Wanted(), _Wanted()
     Talker(model, config.talker)
     CodePredictor(model, config.predictor, config.talker.stack.hidden)
+    if config.speaker_encoder is not None:
+        SpeakerEncoder(model, config.speaker_encoder)
     Codec(codec, config.codec)
     inner = config.codec.codebook_dim // 2
     for side in ("rvq_first", "rvq_rest"):  # there in the release, used by the encoder only

@@ -24,7 +24,7 @@ class Flight:
     """A step that was started.
 
     Attributes:
-        failed: Slots whose admission failed, and why.
+        failed: Slots whose admission or frame failed, and why.
         output: Of the frame, where the plan had rows.
     """
 
@@ -102,7 +102,12 @@ class Runner:
                 self._admit(admit)
             except torch.OutOfMemoryError as error:
                 failed[admit.slot] = f"out of memory: {error}"
-        output = self._frame(plan, failed) if plan.rows else None
+        output = None
+        if plan.rows:
+            try:
+                output = self._frame(plan, failed)
+            except torch.OutOfMemoryError as error:
+                failed |= {row.slot: f"out of memory: {error}" for row in plan.rows}
         return Flight(plan, failed, output)
 
     def collect(self, flight: Flight) -> Landed:

@@ -122,6 +122,12 @@ class Plan:
     bucket: int
     positions: int
 
+    def concerns(self, slot: int, utterance_id: int) -> bool:
+        """Whether it does anything for that utterance in that slot."""
+        return any(
+            (item.slot, item.utterance_id) == (slot, utterance_id) for item in self.admit
+        ) or any((row.slot, row.utterance_id) == (slot, utterance_id) for row in self.rows)
+
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to execute."""
@@ -272,14 +278,12 @@ class Scheduler:
 
         Args:
             results: Of the plan's rows, by slot.
-            failed: Slots whose admission failed, and why.
+            failed: Slots whose admission or frame failed, and why.
         """
         outcomes: list[Outcome] = []
         for slot, message in failed.items():
             utterance = self._slots[slot]
-            if utterance is not None and any(
-                item.slot == slot and item.utterance_id == utterance.id for item in plan.admit
-            ):
+            if utterance is not None and plan.concerns(slot, utterance.id):
                 self.remove(utterance)
                 outcomes.append(UtteranceLost(utterance, "utterance_failed", message))
         for row in plan.rows:

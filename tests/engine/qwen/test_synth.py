@@ -107,10 +107,15 @@ def test_tiny_checkpoints_speak(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize(
     ("size", "kind", "parameters"),
-    [("0.6b", "custom_voice", 905_788_672), ("1.7b", "voice_design", 1_916_676_352)],
+    [
+        ("0.6b", "custom_voice", 905_788_672),
+        ("0.6b", "base", 914_643_008),
+        ("1.7b", "voice_design", 1_916_676_352),
+        ("1.7b", "base", 1_928_677_440),
+    ],
 )
 def test_released_shapes(tmp_path: Path, size: str, kind: str, parameters: int) -> None:
-    """Parameter counts are the released models' (without the speaker encoder), and the ids too."""
+    """Parameter counts are the released models', and the ids too."""
     ids, text_vocab = checkpoints._write_tokenizer(tmp_path, size)
     codec = tmp_path / "speech_tokenizer"
     codec.mkdir()
