@@ -61,6 +61,10 @@ class _Stop(NamedTuple):
 _MAX_LOOK_THROUGH = 16
 _MAX_WORD = 24
 
+# Where sentences begin with capitals, a stop after so few letters and before a small one
+# abbreviates.
+_MAX_ABBREVIATION = 6
+
 _WIDE_FINAL = frozenset("。！？｡")
 _SPANISH_OPENERS = frozenset("¿¡")
 _NO_START = frozenset(",;:，、；：)]}）】》〉」』”’%％")
@@ -71,7 +75,8 @@ _LOOK_THROUGH = re.compile(
 )
 _WORD_END = re.compile(r"[\s.,;:!?…)\]}\"”»'’—–\x1d\x1a\x1e]")
 _GOES_ON_JA = re.compile(r"[」』][とっなのはがをにもで]")
-_LETTERED = re.compile(r"\([A-Za-z0-9]{1,4}\)")
+_LETTERED = re.compile(r"\([a-z]{1,4}\)|[a-z][.)]\s")
+_LETTER_BEGUN = re.compile(r"\([a-z]{0,4}\Z|[a-z][.)]?\Z")
 _ITEM = re.compile(
     r"(?:[-*+•◦‣▪●·⁃|#>]|[A-Za-z0-9]{1,4}[.)])(?:\s|\Z)|[|•#>(]|\([A-Za-z0-9]{1,4}\)"
 )
@@ -130,11 +135,11 @@ def _after_blank(view: View, index: int, run: str, cut: int) -> Decision:
     """ASCII marks with white space after them: the next word decides."""
     text = view.text
     blank_end = _end(_BLANKS, text, cut)
-    if BREAK in (text[cut], text[blank_end : blank_end + 1]):
-        return Kind.END, cut
     if LINE in text[cut:blank_end] or HARD in text[cut:blank_end]:
         marker = run == "." and view.fresh and is_marker(text[view.start : index])
         return (Kind.GO_ON if marker else Kind.END), cut
+    if text[blank_end : blank_end + 1] == BREAK:
+        return Kind.END, cut
     first = _end(_LOOK_THROUGH, text, blank_end, blank_end + _MAX_LOOK_THROUGH)
     if first == len(text):
         if view.open:
@@ -171,7 +176,7 @@ def _after_exclamation(view: View, stop: _Stop) -> Decision:
     if not view.text[stop.first].islower():
         return Kind.END, stop.cut
     dash = view.text[stop.blank_end] in "-–—"
-    return (Kind.GO_ON if dash or not _is_casual(view) else Kind.END), stop.cut
+    return (Kind.GO_ON if dash or not view.casual else Kind.END), stop.cut
 
 
 def _after_ellipsis(view: View, stop: _Stop) -> Decision:
@@ -202,6 +207,8 @@ def _judge(view: View, stop: _Stop) -> Decision:
     following = _following(view, stop, token)
     if following is None:
         return Kind.WAIT, index
+    if following[0].islower() and not view.casual and len(token) <= _MAX_ABBREVIATION:
+        return Kind.GO_ON, stop.cut
     return (Kind.END if ends_sentence(left, token, following, view.latin) else Kind.GO_ON), stop.cut
 
 
@@ -214,11 +221,11 @@ def _following(view: View, stop: _Stop, token: str) -> str | None:
         if end is None and len(text) < first + _MAX_WORD and view.open:
             return None
         following = text[first : first + _MAX_WORD if end is None else end.start()] or following
-    if text[stop.blank_end] == "(" and following.islower():
-        if view.open and _ITEM_BEGUN.match(text, stop.blank_end):
+    if following.islower() and (first == stop.blank_end or text[stop.blank_end] == "("):
+        if view.open and _LETTER_BEGUN.match(text, stop.blank_end):
             return None
         if _LETTERED.match(text, stop.blank_end):
-            return "The"  # "(b)" begins a sentence like any capital
+            return "The"  # "(b)" and "b." begin a sentence like any capital
     return following
 
 
@@ -231,15 +238,6 @@ def _worth_ending(view: View, index: int, run: str) -> bool:
         return False
     token = view.text[token_before(view.text, view.start, index) : index].strip()
     return not unfinished(left, token, view.latin)
-
-
-def _is_casual(view: View) -> bool:
-    """Whether this writer does not begin sentences with a capital."""
-    if view.fresh:
-        for character in view.text[view.start : view.start + 64]:
-            if character.isalpha():
-                return character.islower()
-    return False
 
 
 def _end(pattern: re.Pattern[str], text: str, start: int, limit: int | None = None) -> int:

@@ -51,6 +51,7 @@ class View(NamedTuple):
         horizon: What follows it.
         latin: The language of its Latin letters; "" while it is not known.
         fresh: The segment begins where a sentence does.
+        casual: The sentence does not begin with a capital, so the next one may not either.
     """
 
     text: str
@@ -58,6 +59,7 @@ class View(NamedTuple):
     horizon: Horizon
     latin: str
     fresh: bool
+    casual: bool
 
     @property
     def open(self) -> bool:

@@ -38,6 +38,7 @@ _BRACKETS = frozenset(OPENERS + CLOSERS)
 _ENDING = frozenset(FINAL_MARKS) | _LINE_MARKS
 _MARKS = re.escape(FINAL_MARKS + CLAUSE_MARKS + OPENERS + CLOSERS + BULLETS)
 _EVENT = re.compile(f"[{_MARKS}{LINE}{HARD}{BREAK}]")
+_FIRST_LETTER = re.compile(r"[^\W\d_]")
 _LETTER = re.compile(r"[^\W_]")
 
 _READERS: Mapping[str, Callable[[View, int], Decision]] = {
@@ -91,6 +92,7 @@ class Reader:
     __slots__ = (
         "_at",
         "_brackets",
+        "_casual",
         "_counted",
         "_fresh",
         "_guess",
@@ -108,6 +110,7 @@ class Reader:
         self._counted = 0  # clean index up to which the guess has seen the text
         self._brackets = Brackets()
         self._fresh = True  # the segment begins where a sentence does
+        self._casual: bool | None = None  # its sentence begins in lower case; None to find out
         self._at = 0  # clean index up to which the segment is read
         self.start = 0
         self.weight = 0.0
@@ -117,6 +120,7 @@ class Reader:
         """End the current segment at clean index `start`, where the next begins."""
         if not self._latin:
             self._count(start)
+        self._casual = None if fresh else self._is_casual(start)
         self.start = start
         self._fresh = fresh
         self._again()
@@ -228,7 +232,19 @@ class Reader:
         if not latin and mark == ".":  # only full stops want to know
             self._count(self._tape.base + index)
             latin = self._guess.best()
-        return View(text, self.start - self._tape.base, horizon, latin, self._fresh)
+        start = self.start - self._tape.base
+        casual = self._is_casual(self._tape.base + index)
+        return View(text, start, horizon, latin, self._fresh, casual)
+
+    def _is_casual(self, end: int) -> bool:
+        """Whether the sentence that the text before clean `end` belongs to begins in lower case."""
+        if self._casual is None:
+            base = self._tape.base
+            match = _FIRST_LETTER.search(self._tape.text, self.start - base, end - base)
+            if match is None:
+                return False
+            self._casual = match.group().islower()
+        return self._casual
 
     def _count(self, end: int) -> None:
         """Let the guess see the text up to clean `end`."""
