@@ -18,10 +18,12 @@ from collections import deque
 from typing import Any, cast
 
 from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.exceptions import InvalidState
 from websockets.frames import Frame, Opcode
 from websockets.http11 import Request
+from websockets.server import ServerProtocol
 
 from rtts.server.tcp import tune
 from rtts.server.websocket import (
@@ -44,11 +46,22 @@ _MAX_MARKERS = 1024
 log = logging.getLogger(__name__)
 
 
+class _Parser(ServerProtocol):
+    """The parser of `websockets`, which takes a close between fragments for a broken message."""
+
+    def recv_frame(self, frame: Frame) -> None:
+        """See `websockets`. RFC 6455 section 5.4: control frames may come between fragments."""
+        if frame.opcode is Opcode.CLOSE:
+            self.current_size = None
+        super().recv_frame(frame)
+
+
 class WebSocketProtocol(WebSocketsSansIOProtocol):
     """One WebSocket connection. Owner: event loop."""
 
     def __init__(self, *args: Any, limits: TransportOptions | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.conn = _Parser(max_size=self.config.ws_max_size, logger=self.logger)
         self._limits = limits or TransportOptions()
         self._handler: WebSocketHandler | None = None  # set by attach, unset when told of the loss
         self._markers: deque[tuple[int, float]] = deque()  # unanswered: number, sent at
@@ -375,6 +388,8 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
                 self.queue.put_nowait({"type": "websocket.disconnect", "code": code})
                 self.close(code, message.get("reason") or "")
             return
+        if message["type"] == "websocket.send" and self.handshake_complete and self.close_sent:
+            raise ClientDisconnected  # the peer's close overtook the app's message
         await super().send(message)
         if message["type"] == "websocket.http.response.body" and self.close_sent:
             self.handshake_complete = True  # or uvicorn logs every refusal as an app's mistake

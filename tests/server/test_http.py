@@ -134,12 +134,12 @@ async def test_degraded_is_said_everywhere():
     """What works less well than it could is in /readyz and a gauge, and does not stop readiness."""
     engine = InlineEngine()
     engine.failing_voices = {"tone-low"}
-    async with ready(engine, prewarm_voices=("tone-low", "tone-high")) as server:
-        async with client(server) as http:
-            body = (await http.get("/readyz")).json()
-            assert body["ready"]
-            assert body["troubles"] == ["voice tone-low could not be loaded: its file is broken"]
-            assert 'rtts_degraded{what="voices"} 1.0' in (await http.get("/metrics")).text
+    voices = ("tone-low", "tone-high")
+    async with ready(engine, prewarm_voices=voices) as server, client(server) as http:
+        body = (await http.get("/readyz")).json()
+        assert body["ready"]
+        assert body["troubles"] == ["voice tone-low could not be loaded: its file is broken"]
+        assert 'rtts_degraded{what="voices"} 1.0' in (await http.get("/metrics")).text
 
 
 @pytest.mark.parametrize(
@@ -268,6 +268,6 @@ async def test_nothing_of_a_query_is_logged(caplog):
 
 async def test_a_slow_engine_does_not_slow_the_probes():
     """The loop turns while the engine works."""
-    async with ready(InlineEngine(ToneOptions(first_chunk_delay_s=0.5))) as server:
-        async with client(server) as http, asyncio.timeout(0.4):
-            assert (await http.get("/healthz")).status_code == 200
+    engine = InlineEngine(ToneOptions(first_chunk_delay_s=0.5))
+    async with ready(engine) as server, client(server) as http, asyncio.timeout(0.4):
+        assert (await http.get("/healthz")).status_code == 200
