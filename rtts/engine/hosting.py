@@ -47,7 +47,7 @@ class Life(Protocol):
         """Hand commands over; never blocks, and never raises for a core that is dead."""
 
     async def stop(self) -> None:
-        """End the run and free everything it held. Nothing is reported once this is called."""
+        """End the run and free everything it held. What it still reports is not heard."""
 
 
 class Reports(Protocol):
@@ -381,7 +381,9 @@ class HostedEngine:
 
     def _report_death(self, worker: _Worker, message: str, delay_s: float) -> None:
         """Fail the dead life's utterances; with the last worker the engine is down."""
-        out = self._fail_all(worker, EngineDeadError.code, message, delay_s)
+        # What the core raised is for operators: it may quote paths, or what somebody else said.
+        told = "the engine died and is being restarted"
+        out = self._fail_all(worker, EngineDeadError.code, told, delay_s)
         for load in self._voice_loads.values():
             load.waiting.discard(worker.index)
         self._answer_loads(out)

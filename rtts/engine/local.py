@@ -76,7 +76,6 @@ class _ThreadLife:
         reports: Reports,
     ) -> None:
         self._make_core = make_core
-        self._loop = loop
         self._port = _ThreadPort(loop, reports)
         self._ended = asyncio.Event()
         # A daemon, so that an engine nobody closed cannot keep the interpreter from exiting.
@@ -121,7 +120,6 @@ class _ThreadPort:
         self._reports = reports
         self._events: deque[Sequence[Event]] = deque()
         self._is_woken = False  # the loop is due to empty the deque
-        self._is_closed = False
         self._paused_s = 0.0  # when the thread last waited or yielded
 
     # --- on the thread --------------------------------------------------------------------------
@@ -176,8 +174,7 @@ class _ThreadPort:
     # --- on the event loop ----------------------------------------------------------------------
 
     def close(self) -> None:
-        """Report nothing more, and stop the thread after the step it is in."""
-        self._is_closed = True
+        """Stop the thread after the step it is in."""
         self.commands.put(None)
 
     def _empty(self) -> None:
@@ -185,11 +182,10 @@ class _ThreadPort:
         events: list[Event] = []
         while self._events:
             events.extend(self._events.popleft())
-        if events and not self._is_closed:
+        if events:
             self._reports.events(events)
 
     def _end(self, message: str, ended: Callable[[], None]) -> None:
         self._empty()
-        if not self._is_closed:
-            self._reports.died(message)
+        self._reports.died(message)
         ended()

@@ -42,8 +42,8 @@ log = logging.getLogger(__name__)
 
 # Runs before anything of rtts can be imported: the child finds modules where the parent does.
 _BOOTSTRAP = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
-    "from rtts.engine.child import main; sys.exit(main(int(sys.argv[1])))"
+    "import json, sys; sys.path[:] = json.loads(sys.argv[3]); "
+    "from rtts.engine.child import main; sys.exit(main(int(sys.argv[2])))"
 )
 _EXIT_GRACE_S = 0.05  # after the stream ended, for the exit status that says why
 _POLL_S = 0.002  # between two looks whether a process that is ending has ended
@@ -172,9 +172,7 @@ class _ProcessLife:
         """Send one command; one that cannot cross fails its utterance and nobody else's."""
         try:
             self._send(FrameKind.COMMANDS, COMMANDS.encode([command]))
-        except (UnicodeEncodeError, OverflowError) as error:
-            log.warning("%s: a %s cannot be sent: %s", self._name, type(command).__name__, error)
-
+        except (UnicodeEncodeError, OverflowError):
             if isinstance(command, LoadVoice):
                 code, message = UnknownVoiceError.code, "not a name a voice can have"
                 self._loop.call_soon(self._tell, VoiceFailed(command.voice, code, message))
@@ -326,7 +324,8 @@ def _ending(status: int | None) -> str:
     if status is None:
         return "closed its socket and was killed"
     if status < 0:
-        return f"was killed by {signal.Signals(-status).name}"
+        names = {each.value: each.name for each in signal.Signals}
+        return f"was killed by {names.get(-status, f'signal {-status}')}"
     return f"exited with status {status}"
 
 
@@ -334,7 +333,14 @@ def _spawn(name: str, theirs: socket.socket) -> subprocess.Popen[bytes]:
     """Start the interpreter of a child that inherits one socket and nothing else."""
     fd = theirs.fileno()
     return subprocess.Popen(
-        [sys.executable, "-c", _BOOTSTRAP, str(fd), json.dumps(sys.path), name],
+        [
+            sys.executable,
+            "-c",
+            _BOOTSTRAP,
+            name,
+            str(fd),
+            json.dumps([str(each) for each in sys.path]),
+        ],
         stdin=subprocess.DEVNULL,
         stdout=_STDERR_FD,  # stdout may be the audio that `rtts say` pipes into a player
         pass_fds=[fd],

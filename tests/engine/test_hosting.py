@@ -186,7 +186,7 @@ async def test_a_death_fails_everybody_once_and_is_survived(hosted: Callable[...
         failed = ledger.terminal
         assert isinstance(failed, UtteranceFailed)
         assert failed.retryable and failed.retry_after_s == QUICK.first_s
-        assert "ZeroDivisionError: asked to" in failed.message
+        assert "asked to" not in failed.message  # a client is not shown our insides
     down = listener.of(EngineDown)
     assert [each.message for each in down] == ["ZeroDivisionError: asked to"]
     assert down[0].restart_in_s == QUICK.first_s

@@ -17,6 +17,7 @@ from typing import Any
 
 import psutil
 import pytest
+import uvloop
 
 from rtts.engine.hosting import Backoff, HostState
 from rtts.engine.interface import (
@@ -29,6 +30,7 @@ from rtts.engine.interface import (
     VoiceFailed,
 )
 from rtts.engine.remote import RemoteEngine, RemoteOptions
+from rtts.engine.wire import Channel, FrameKind
 from rtts.errors import ConfigError
 from tests.engine.cores import Stubborn, Touchy, never, tone
 from tests.engine.hosts import Listener
@@ -129,7 +131,7 @@ async def test_the_traceback_crosses(
 @pytest.mark.usefixtures("quiet")
 async def test_a_hanging_step_is_killed(hosted: Callable[..., Any]) -> None:
     """A core that answers no ping for `stall_timeout_s` is dead, and its process is gone."""
-    listener = await hosted(stall_timeout_s=0.4)
+    listener = await hosted(stall_timeout_s=0.4, stop_timeout_s=60.0)  # not by asking it to stop
     await listener.ready()
     hanging, bystander = pid(listener), listener.say(finish=False)
     hung = listener.say("Hi", instructions="hang")
@@ -150,13 +152,42 @@ async def test_a_stopped_process_is_killed(hosted: Callable[..., Any]) -> None:
 
 
 async def test_a_slow_step_is_not_a_hang(hosted: Callable[..., Any]) -> None:
-    """Steps shorter than the timeout, idleness, and a loop that stands still, are healthy."""
+    """A step shorter than the timeout, and idleness for longer, are healthy."""
     listener = await hosted(stall_timeout_s=0.6)
     await listener.ready()
     await listener.ended(listener.say("Hi", instructions="doze"))
-    time.sleep(0.9)  # noqa: ASYNC251 - the parent's loop: no pings, no answers
-    await asyncio.sleep(0.9)
+    await asyncio.sleep(0.8)
     assert not listener.of(EngineDown)
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_a_loop_that_stands_still_blames_nobody(
+    run: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parent asks, does not listen for longer than the timeout, and then hears the answer."""
+    is_still = False
+
+    def send(channel: Channel, kind: FrameKind, body: bytes = b"") -> None:
+        nonlocal is_still
+        plain(channel, kind, body)
+        if kind == FrameKind.PING and not is_still:
+            is_still = True
+            time.sleep(0.6)
+
+    plain = Channel.send
+    monkeypatch.setattr(Channel, "send", send)
+
+    async def stand_still() -> None:
+        options = RemoteOptions(stall_timeout_s=0.3, backoff=QUICK)
+        listener = Listener(RemoteEngine(Touchy, options=options))
+        await listener.engine.start(listener.deliver)
+        await listener.ready()
+        await asyncio.sleep(0.9)
+        assert is_still
+        assert not listener.of(EngineDown)
+        await listener.engine.close()
+
+    run(stand_still())
 
 
 @pytest.mark.usefixtures("quiet")
