@@ -151,6 +151,20 @@ class TestInput:
         pcm = read_wav(Path("long.wav").read_bytes()).pcm
         assert len(pcm) / 48_000 > 300  # about 60 ms a character
 
+    def test_reader_that_takes_its_time(
+        self, spawn: Callable[..., subprocess.Popen[bytes]]
+    ) -> None:
+        """Whoever reads -o - may be slower than speech is made: nothing is lost or given up."""
+        process = spawn("say", "-", "-o", "-")
+        assert process.stdin is not None
+        process.stdin.write(b"This is one more sentence of a long story. " * 70)  # 180 s
+        process.stdin.close()
+        time.sleep(2.0)  # by now all of it has been made and waits
+        process.stdin = None
+        out, err = process.communicate(timeout=30)
+        assert process.returncode == 0, err
+        assert len(read_wav(out).pcm) / 48_000 > 150
+
     def test_text_from_a_pipe_without_a_dash(
         self, spawn: Callable[..., subprocess.Popen[bytes]]
     ) -> None:
