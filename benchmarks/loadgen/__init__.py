@@ -1,0 +1,1 @@
+"""Parts of the load generator `benchmarks/load.py`."""
