@@ -43,10 +43,15 @@ $(VENV)/.rtts: pyproject.toml
 	@$(PIP) --editable . | $(SHOW)
 	@touch $@
 
-# Tests that need torch install the CPU build first: pip install torch==2.13.0 (never plain torch).
+# The CPU build, for the tests of the Qwen engine: pinned, and before everything else, so that nothing
+# pulls the newest one with its gigabytes of CUDA. Where this pin is a CUDA build:
+#   make test TORCH='torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu'
+TORCH ?= torch==2.13.0
+
 $(VENV)/.rtts-dev: $(VENV)/.rtts
 	@echo "Installing what the tests need into $(VENV)"
-	@$(PIP) --group dev | $(SHOW)
+	@$(PIP) $(TORCH) | $(SHOW)
+	@$(PIP) --editable '.[kokoro]' --group dev | $(SHOW)
 	@touch $@
 
 clean:
