@@ -164,6 +164,8 @@ def _draw(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
     noise = torch.randn(shape, generator=generator)
     if name.endswith((".alpha", ".beta")):
         return noise.mul_(0.3)
+    if name == "decoder.decoder.6.conv.bias":
+        return noise.zero_()  # no constant in the waveform
     if len(shape) == 1:
         return noise.mul_(0.1).add_(1.0 if "norm" in name and name.endswith("weight") else 0.0)
     if "embedding" in name:
@@ -172,7 +174,9 @@ def _draw(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
     scale = float(fan_in) ** -0.5
     if "codec_head" in name or "lm_head" in name:
         scale *= 3.0  # choices are clear, not near-ties
-    if shape[0] == 1:  # the codec's last convolution: keeps the waveform inside [-1, 1]
+    if ".conv2." in name:  # the codec's residual branches add up
+        scale *= 0.2
+    if shape[0] == 1:  # its last convolution keeps the waveform inside [-1, 1]
         scale *= 0.05
     return noise.mul_(scale)
 

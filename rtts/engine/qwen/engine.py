@@ -40,6 +40,7 @@ from rtts.engine.qwen.config import ModelConfig, ModelType
 from rtts.engine.qwen.endings import Ending
 from rtts.engine.qwen.extra import torch
 from rtts.engine.qwen.frame import Model
+from rtts.engine.qwen.hub import model_folder
 from rtts.engine.qwen.languages import NAMES, TAGS, language_name
 from rtts.engine.qwen.offline import SMALLEST_BATCH
 from rtts.engine.qwen.options import FRAME_S, QwenOptions
@@ -380,7 +381,7 @@ def load_engine(options: QwenOptions) -> QwenEngine:
     Raises:
         ConfigError: The folder, a voice file or an option is wrong.
     """
-    folder = Path(options.model)
+    folder = model_folder(options.model)
     dtype = _dtype(options)
     model = Model(folder, dtype, options.device)
     builder = PromptBuilder(model.config, load_tokenizer(folder))

@@ -69,7 +69,7 @@ class QwenOptions:
     """The engine as a whole.
 
     Attributes:
-        model: A folder with a released checkpoint.
+        model: A folder with a released checkpoint, or a hub repository ("Qwen/...").
         device: "cpu", "cuda" or "cuda:N".
         dtype: "float32", "bfloat16" or "float16"; "auto" is bfloat16 on a GPU, float32 on a CPU.
         slots: Utterances spoken at the same time.
