@@ -203,6 +203,7 @@ class CpuEngine:
         is_making = not utterance.pcm  # else the audio is at hand, and costs nothing
         speech: SegmentSpeech | None = None
         try:
+            utterance.voice = utterance.voice or self._library.get(utterance.start.voice)
             if utterance.voice is None:
                 utterance.voice = self._bring(utterance.start.voice, pinned=False)
             else:

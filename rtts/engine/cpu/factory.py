@@ -15,7 +15,7 @@ from rtts.engine.cpu.library import VoiceLibrary, VoiceSource
 from rtts.engine.cpu.options import CpuOptions
 from rtts.engine.cpu.voice import CpuVoice, Trim
 
-_HEART_MB: Final = 120.0  # resident, measured: network 40, lexica and tagger 75
+_HEART_MB: Final = 170.0  # resident, measured: networks 70, lexica and tagger 100
 
 
 class CpuEngineFactory:

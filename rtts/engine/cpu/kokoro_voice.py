@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Mapping
-from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -102,18 +101,14 @@ class KokoroVoice:
         self._trim = trim
         self._styles: FloatArray = np.load(_VECTORS / f"{voice.id}.npy").astype(np.float32)
         self._level = np.float32(10 ** ((_LEVEL_DB - _LEVELS_DB[voice.id]) / 20))
+        # Id of every phoneme: Kokoro's alphabet is hibari's.
+        self._ids: dict[str, int] = json.loads((ASSETS / "vocab.json").read_text("utf-8"))
         vocabulary = frozenset(self._ids)
         self._read: Read = (
             chinese_reader(vocabulary)
             if voice.languages[0] == "zh"
             else english_reader(vocabulary, is_british=voice.locale == "en-GB")
         )
-
-    @cached_property
-    def _ids(self) -> dict[str, int]:
-        """Id of every phoneme. Kokoro's alphabet is hibari's."""
-        ids: dict[str, int] = json.loads((ASSETS / "vocab.json").read_text("utf-8"))
-        return ids
 
     def begin(
         self, text: str, *, speed: float, seed: tuple[int, ...], is_first: bool

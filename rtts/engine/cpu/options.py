@@ -33,7 +33,7 @@ class CpuOptions:
         voice_cache: Loaded voices kept; the least recently used unpinned one is evicted.
         voice_cache_mb: Memory of loaded voices, MB; evicts likewise.
         urgent_lead_s: An utterance whose listener has less audio than this in hand is served before
-            one that is not heard yet.
+            one that is not heard yet, unless that has waited for a tenth of its budget.
     """
 
     voice: str = "heart"

@@ -9,9 +9,12 @@ import math
 from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Final
 
 from rtts.engine.cpu.voice import SAMPLE_RATE_HZ, CpuVoice, SegmentSpeech
 from rtts.engine.interface import AppendText, StartUtterance, UtteranceStats
+
+_PATIENCE: Final = 0.1  # of the budget: 50 ms of the usual 500 ms
 
 
 class Phase(Enum):
@@ -83,10 +86,17 @@ class Utterance:
         return math.floor(credit) if math.isfinite(credit) else credit
 
     def urgency(self, now: float, urgent_lead_s: float) -> tuple[int, float, int]:
-        """The smaller, the sooner: about to run dry, then not heard yet, then least in hand."""
-        if not self.is_heard:
-            return 1, self.due_s, self.order
-        return 0 if self.due_s - now < urgent_lead_s else 2, self.due_s, self.order
+        """The smaller, the sooner: about to run dry, then not heard yet, then least in hand.
+
+        Who is not heard yet waits for those who are about to run dry, but no longer than a share
+        of the budget: where more is asked of the engine than it can do, all of them suffer alike.
+        """
+        if self.is_heard:
+            return 0 if self.due_s - now < urgent_lead_s else 2, self.due_s, self.order
+        patience_ends_s = self.due_s - (1 - _PATIENCE) * self.start.budget_s
+        if now >= patience_ends_s:
+            return 0, patience_ends_s, self.order
+        return 1, self.due_s, self.order
 
     def take_chunk(self, chunk_bytes: int, now: float) -> bytes:
         """Take at most that much of the audio at hand, within the credit."""

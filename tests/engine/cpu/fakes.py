@@ -39,12 +39,13 @@ class FakeClock:
 
 @dataclass
 class FakeSpeech:
-    """0.1 s of noise a word, three windows of it, one of them empty."""
+    """0.1 s of noise a word, three windows of it, one of them empty: the second, or the last."""
 
     samples: np.ndarray
     words: tuple[Word, ...]
     unknown: Mapping[str, int]
     raise_at: int | None = None
+    is_last_empty: bool = False
     made: int = 0
 
     @property
@@ -54,8 +55,10 @@ class FakeSpeech:
     def advance(self) -> Speech:
         if self.made == self.raise_at:
             raise RuntimeError("the network broke: secret text")
-        third = len(self.samples) // 2
-        parts = (self.samples[:third], self.samples[:0], self.samples[third:])
+        half = len(self.samples) // 2
+        parts = [self.samples[:half], self.samples[:0], self.samples[half:]]
+        if self.is_last_empty:
+            parts[1:] = reversed(parts[1:])
         words = self.words if self.made == 0 else ()
         self.made += 1
         return Speech(parts[self.made - 1], words)
@@ -96,6 +99,7 @@ class FakeVoice:
             tuple(timed) if self.times_words else (),
             {"Cyrillic": foreign} if foreign else {},
             broken,
+            "trailing" in text,
         )
 
 

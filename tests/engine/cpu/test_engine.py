@@ -88,7 +88,7 @@ def test_chunks_are_not_heard(first_chunk_s: float, chunk_s: float, grants: list
         until_s += more_s
         core.apply(GrantAudio(1, until_s))
         heard += run(core)
-        assert len(pcm(heard)) / 48_000 <= until_s
+        assert len(pcm(heard)) / 48_000 <= until_s + 1e-7  # a thousandth of a sample
     assert pcm(heard) == expected
     sizes = [len(event.pcm) / 48_000 for event in of(AudioProduced, heard)]
     assert sizes[0] <= first_chunk_s + 1e-4
@@ -100,6 +100,13 @@ def test_credit_is_used_up() -> None:
     core = real_engine()
     say(core, TEXTS, voice="heart", until_s=0.333)
     assert len(pcm(run(core))) == 2 * round(0.333 * 24_000)
+
+
+def test_credit_for_all_the_audio_ends_it() -> None:
+    """Nothing more is asked for when all audio was given, and silence was all that was left."""
+    core = engine()
+    say(core, ("Speech and trailing silence.",), until_s=0.4)
+    assert of(UtteranceFinished, run(core))[0].reason is FinishReason.COMPLETED
 
 
 def test_it_is_loud_and_does_not_clip() -> None:
@@ -269,16 +276,17 @@ def test_too_many_utterances() -> None:
 
 
 def test_voices_are_loaded_when_needed() -> None:
-    """A cold voice is loaded by its first utterance; the next finds it warm."""
+    """A cold voice is loaded once, by the first who needs it; later utterances find it warm."""
     core = engine(clock=FakeClock(tick_s=0.25))
     say(core, TEXTS[:1], utterance=1)
+    say(core, TEXTS[:1], utterance=2)
     events = run(core)
     (loaded,) = of(VoiceLoaded, events)
     assert (loaded.cached, loaded.load_s > 0) == (False, True)
-    say(core, TEXTS[:1], utterance=2)
+    say(core, TEXTS[:1], utterance=3)
     events += run(core)
-    cached = [event.stats.voice_cached for event in of(UtteranceFinished, events)]
-    assert cached == [False, True]
+    ends = {event.utterance_id: event.stats for event in of(UtteranceFinished, events)}
+    assert [ends[each].voice_cached for each in (1, 2, 3)] == [False, False, True]
     core.apply(LoadVoice("fake"))
     (again,) = of(VoiceLoaded, run(core))
     assert (again.cached, again.load_s) == (True, 0.0)
@@ -349,6 +357,20 @@ def test_who_is_about_to_run_dry_comes_before() -> None:
     # 0.1 s of audio were given at 1000.0.
     assert heard_order(core, 1, now=1000.06) == [1]
     assert heard_order(core, 1, now=1000.06) == [2]
+
+
+def test_nobody_waits_for_ever() -> None:
+    """Where all listeners run dry, a new utterance is heard after a tenth of its budget."""
+    core = warm(CpuOptions(urgent_lead_s=1.0))
+    for utterance in range(1, 5):
+        say(core, ("one two three four five six",) * 50, utterance=utterance)
+    heard_order(core, 4)
+    say(core, TEXTS, utterance=9, budget_s=0.5)
+    now, waited = 1000.0, 0
+    while 9 not in heard_order(core, 1, now):
+        now += 0.01
+        waited += 1
+    assert 4 <= waited <= 10
 
 
 def test_many_get_their_share() -> None:

@@ -15,7 +15,8 @@ def pcm(samples: np.ndarray, gain: float = 1.0) -> np.ndarray:
 
 @given(samples=FLOATS, gain=st.floats(0.01, 10))
 def test_nothing_clips(samples: np.ndarray, gain: float) -> None:
-    """Whatever comes in, no sample leaves the ceiling."""
+    """Whatever comes in, no sample leaves the ceiling, and that is below full scale."""
+    assert KNEE < CEILING < 0.99
     assert (np.abs(pcm(samples, gain).astype(int)) <= np.ceil(CEILING * FULL_SCALE)).all()
 
 
