@@ -157,9 +157,7 @@ def _draw(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
     if name.endswith("cluster_usage"):
         return torch.ones(shape)
-    if name.endswith("layer_scale.scale"):
-        return torch.full(shape, 0.3)
-    if name.endswith(".gamma"):
+    if name.endswith(("layer_scale.scale", ".gamma")):
         return torch.full(shape, 0.3)
     noise = torch.randn(shape, generator=generator)
     if name.endswith((".alpha", ".beta")):

@@ -47,7 +47,7 @@ def whole(codecs: dict[torch.dtype, Codec], codes: torch.Tensor) -> dict[torch.d
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(cuts=st.lists(st.integers(1, 9), min_size=1, max_size=FRAMES))
 def test_any_schedule_is_one_shot(
     codecs: dict[torch.dtype, Codec],
@@ -69,7 +69,7 @@ def test_any_schedule_is_one_shot(
     assert state.frames.tolist() == [FRAMES] * 3
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(cuts=st.lists(st.integers(1, 15), min_size=1, max_size=FRAMES))
 def test_blocks_are_one_shot(
     codecs: dict[torch.dtype, Codec],

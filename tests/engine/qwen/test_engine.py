@@ -34,7 +34,13 @@ PURE = TextOptions(late=LateText.HOLD, layout=LayoutPolicy.STREAMING)
 @pytest.fixture(scope="module")
 def make(checkpoint: Callable[[str, int], Path]) -> Callable[..., QwenEngine]:
     def build(kind: str = "custom_voice", **fields: object) -> QwenEngine:
-        given = {"model": str(checkpoint(kind, 0)), "slots": 12, "positions": 512, **fields}
+        given = {
+            "model": str(checkpoint(kind, 0)),
+            "slots": 10,
+            "positions": 256,
+            "waiting": 4,
+            **fields,
+        }
         return load_engine(QwenOptions(**given))  # type: ignore[arg-type]
 
     return build
@@ -79,7 +85,7 @@ def test_batch_independence(make: Callable[..., QwenEngine]) -> None:
     words = ("Hello there.", "Good day.", "Yes.", "I see.", "So it is.")
     asked = [
         ((words[n % 5], words[(n * 3 + 1) % 5]), n, ("ann", "bob", "dylan")[n % 3])
-        for n in range(9)
+        for n in range(7)
     ]
     alone = driver_for(make, slots=1, text=PURE)
     expected = []
@@ -90,7 +96,7 @@ def test_batch_independence(make: Callable[..., QwenEngine]) -> None:
         if alone.ledgers[utterance].terminal is None:
             alone.apply(CancelUtterance(utterance))
             alone.step()
-    crowd = driver_for(make, slots=9, text=PURE, wait_limit_s=1e9)
+    crowd = driver_for(make, slots=9, waiting=20, text=PURE, wait_limit_s=1e9)
     said = {}
     for n, (texts, seed, voice) in enumerate(asked):
         if n % 4 == 3:  # text in parts, credit in parts, a neighbour that is cancelled
