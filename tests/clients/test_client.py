@@ -266,8 +266,14 @@ async def test_every_bad_end_raises(reason: Any) -> None:
     [
         (401, {}, b"", "unauthorized", None),
         (503, {"Retry-After": "3"}, b"", "overloaded", 3.0),
-        (503, {}, b'{"code": "shutting_down", "message": "bye"}', "shutting_down", None),
-        (503, {}, b'{"error": {"code": "loading", "message": "soon"}}', "loading", None),
+        (503, {}, b'{"error": {"code": "shutting_down", "message": "bye"}}', "shutting_down", None),
+        (
+            503,
+            {"Retry-After": "2"},
+            b'{"error": {"code": "loading", "message": "soon", "retry_after_ms": 1500}}',
+            "loading",
+            1.5,
+        ),
         (404, {}, b"[]", "refused", None),
     ],
 )
@@ -279,7 +285,6 @@ async def test_a_refused_handshake_is_typed(
     def refuse(ws: ServerConnection, request: Request) -> Response:
         response = ws.respond(http.HTTPStatus(status), "")
         response.body = body
-        response.headers["Content-Length"] = str(len(body))
         del response.headers["Content-Length"]
         response.headers["Content-Length"] = str(len(body))
         for name, value in headers.items():
@@ -407,6 +412,25 @@ async def test_a_context_must_be_entered() -> None:
             await context.send("x")
         with pytest.raises(RuntimeError, match="async with"):
             await read(context)
+        with pytest.raises(RuntimeError, match="async with"):
+            await context.cancel()
+
+
+async def test_a_bug_of_ours_is_not_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the reading task dies, whoever waits is told."""
+
+    def broken(*_: Any) -> None:
+        raise KeyError("oops")
+
+    async with fake_server() as fake, open_client(fake) as client:
+        async with client.context() as context:
+            await context.send("One. ")
+            await settle(client)
+            monkeypatch.setattr(context, "_receive", broken)
+            await context.send("Two. ")
+            with pytest.raises(ConnectionLostError, match="internal"):
+                async for _ in context:
+                    pass
 
 
 async def test_a_name_is_used_by_one_context_at_a_time() -> None:

@@ -120,6 +120,8 @@ class Client:
             asyncio.create_task(self._read_forever()),
             asyncio.create_task(self._write_forever()),
         ]
+        for task in self._tasks:
+            task.add_done_callback(self._stopped)
         return self
 
     async def __aexit__(
@@ -310,6 +312,13 @@ class Client:
                 self._forget(context)
         self._wake.set()
 
+    def _stopped(self, task: asyncio.Task[None]) -> None:
+        """Nobody may wait for a task that died of a bug."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            _LOG.error("the client failed", exc_info=error)
+            self._fail(ConnectionLostError("internal", repr(error)))
+
     def _fail(self, error: RttsError) -> None:
         self._dead = self._dead or error
         for context in list(self._contexts.values()):
@@ -371,7 +380,8 @@ class Client:
             self._streams = {n: c for n, c in self._streams.items() if c is not context}
 
     def _post(self, message: str) -> None:
-        self._posts.append(message)
+        if self._dead is None:
+            self._posts.append(message)
         self._wanted.set()
         self._wake.set()
 
@@ -417,10 +427,10 @@ def _refused(refusal: InvalidStatus) -> ConnectError:
     status = response.status_code
     codes = {401: "unauthorized", 403: "forbidden", 429: "rate_limited", 503: "overloaded"}
     code, message = codes.get(status, "refused"), f"HTTP {status}"
-    with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
-        body = json.loads(response.body or b"")
-        error = body.get("error", body)
-        code, message = str(error["code"]), str(error.get("message", message))
     retry_after = response.headers.get("Retry-After", "")
     retry_after_s = float(retry_after) if retry_after.isdigit() else None
+    with contextlib.suppress(ValueError, KeyError, TypeError):  # not our server's own words
+        error = json.loads(response.body or b"")["error"]
+        code, message = str(error["code"]), str(error["message"])
+        retry_after_s = float(error["retry_after_ms"]) / 1000
     return ConnectError(code, message, retry_after_s, status=status)

@@ -146,6 +146,7 @@ class Context:
             The end of the context: `spoken` and `remaining` divide all text that was given to
             `send`. Of a context that was over already, how it ended.
         """
+        self._check_entered()
         self._request_cancel(played_ms)
         await self._finished.wait()
         if isinstance(self._outcome, BaseException):
@@ -233,11 +234,14 @@ class Context:
         self._note_said()
 
     def _note_said(self) -> None:
-        if not self._is_entered:
-            raise RuntimeError("use a context with `async with`")
+        self._check_entered()
         if not self._clock.has_begun:
             self._said.append((self._script.n_chars, self._loop.time()))
         self._client._wake.set()
+
+    def _check_entered(self) -> None:
+        if not self._is_entered:
+            raise RuntimeError("use a context with `async with`")
 
     def _request_cancel(self, played_ms: float | None) -> None:
         if self._outcome is None and self._cancel is None:
@@ -391,8 +395,7 @@ class Context:
         return self
 
     async def __anext__(self) -> ContextEvent:
-        if not self._is_entered:
-            raise RuntimeError("use a context with `async with`")
+        self._check_entered()
         while not self._events:
             if self._outcome is not None:
                 return self._read_outcome()
