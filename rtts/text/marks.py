@@ -21,8 +21,7 @@ QUOTES = frozenset("\"'“”‘’«»„`")
 _MAX_RUN = 256
 _MAX_CLOSERS = 16
 
-_RUN = re.compile(f"[{FINAL_MARKS}]+")
-_ASCII_FINAL = ".!?…"
+_RUN = re.compile(rf"[{FINAL_MARKS}]++(?: [.!?…]++(?!\w))*")  # but not into " .NET"
 _NUMBERS = r"[0-9]{1,3}(?:[,–-] ?[0-9]{1,3})*"
 _CITATION = re.compile(rf"(?: ?\[{_NUMBERS}\]){{1,8}}")
 _CITATION_BEGUN = re.compile(rf"(?: ?\[{_NUMBERS}\]){{0,8}} ?(?:\[[0-9,–\- ]{{0,12}}\]?)?\Z")
@@ -69,23 +68,10 @@ class View(NamedTuple):
 
 def run_end(view: View, index: int) -> int | None:
     """Where the run of final marks at `index` ends, spaced ones (`. . .`, ` ! ?`) included."""
-    text, length = view.text, len(view.text)
-    end = _next_run(text, index, index + _MAX_RUN)
-    while end < length and text[end] == " " and end - index < _MAX_RUN:
-        if end + 1 == length or text[end + 1] not in _ASCII_FINAL:
-            break
-        further = _next_run(text, end + 1, end + 1 + _MAX_RUN)
-        if further == length and view.open:
-            return None
-        if further < length and text[further].isalnum():
-            break  # ". .NET"
-        end = further
-    return None if end == length and view.open else end
-
-
-def _next_run(text: str, index: int, limit: int) -> int:
-    match = _RUN.match(text, index, limit)
-    return index if match is None else match.end()
+    match = _RUN.match(view.text, index, index + _MAX_RUN)
+    assert match is not None
+    end = match.end()
+    return None if end == len(view.text) and view.open else end
 
 
 def closers_end(view: View, index: int, end: int) -> int | None:

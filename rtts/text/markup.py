@@ -182,6 +182,7 @@ class MarkupFilter:
     def _plain(self, source: str, start: int, end: int) -> None:
         """Text without anything special in it."""
         if self._cell and source[start] == " ":
+            self._tape.drop(self._tape.source_base + start, 1)
             start += 1
             if start == end:
                 return
@@ -212,8 +213,10 @@ class MarkupFilter:
         at = tape.source_base + index
         match = _SPACES.match(source, index)
         if match is not None:
-            if not self._cell:
-                tape.space(at)
+            if self._cell:
+                tape.drop(at, match.end() - index)
+            else:
+                tape.space(at, match.end() - index)
             self._after_less = False
             return match.end()
         match = _EMOJI.match(source, index)

@@ -22,8 +22,9 @@ LINE_ENDS = "\n\r\x0b\x0c\x85\u2028\u2029"
 
 _NO_TAIL = ("", " ", LINE, HARD, BREAK)
 
-# Characters of the input that may vanish (markup, link targets) before a boundary is forced, so
-# that a segment's slice of the input stays bounded: twice the longest link target.
+# Characters of the input that may vanish in one place (markup, link targets, white space) before a
+# boundary is forced there, so that a segment's slice of the input stays bounded: twice the longest
+# link target.
 _MAX_DROPPED = 4096
 
 
@@ -76,7 +77,7 @@ class Tape:
         self._last = ""  # last character written
         self._lines = 0  # line ends in the white space being written
         self._hard = False  # a HARD in it
-        self._dropped = 0  # source characters dropped since the last BREAK
+        self._dropped = 0  # source characters dropped since the last visible one
         self._broken = False  # a BREAK was forced in the run of drops going on
 
     # --- writing -----------------------------------------------------------------------------
@@ -93,7 +94,7 @@ class Tape:
             self._head = None
         self._write(text, source)
         self._at_start = self._hard = self._broken = False
-        self._lines = 0
+        self._lines = self._dropped = 0
         if text[-1] != " ":
             self.last_visible = text[-1]
         elif len(text) > 1:
@@ -107,18 +108,22 @@ class Tape:
                 if character != " " or self._last != " ":
                     self._write(character, source)
 
-    def space(self, source: int) -> None:
-        """White space within a line."""
+    def space(self, source: int, count: int = 1) -> None:
+        """White space within a line; one space is enough."""
         self._head = None
-        if not self._at_start and self._last not in " \n\x1e":
+        if not self._at_start and self._last not in BLANKS:
             self._write(" ", source)
+        self.drop(source, count)
 
     def line(self, source: int) -> None:
-        """A line end."""
+        """A line end; two of them are enough."""
         self._head = None
+        self._broken = False
         if not self._at_start and self._lines < 2:
             self._lines += 1
             self._write(LINE, source)
+        else:
+            self.drop(source, 1)
 
     def hard(self, source: int) -> None:
         """The line end just written, or to be written next, ends an item."""
@@ -127,7 +132,10 @@ class Tape:
             self._write(HARD, source)
 
     def symbol(self, source: int, count: int = 1) -> None:
-        """Something unspeakable; a run of them is one mark."""
+        """Something unspeakable; a run of them is one mark, before the first word none."""
+        if self._at_start:
+            self.open(source, count)
+            return
         head, self._head = self._head, None
         if self._last != SYMBOL:
             if head is not None:
@@ -160,7 +168,7 @@ class Tape:
 
     def open(self, source: int, count: int) -> None:
         """Markup that belongs to the character written next."""
-        if self._head is None:
+        if self._head is None and not self._broken:
             self._head = source
         self.drop(source, count)
 
