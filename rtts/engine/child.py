@@ -52,7 +52,7 @@ def main(socket_fd: int) -> int:
         make_core, args, kwargs = pickle.loads(boot)
         core: EngineCore = make_core(*args, **kwargs)
         drive(core, _SocketPort(channel))
-    except Exception as error:  # noqa: BLE001 - the root of the process: the parent logs it
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the process's root: the parent logs it
         _say_goodbye(channel, error)
         return 1
     return 0
@@ -66,7 +66,7 @@ def _die_with_parent(socket_fd: int) -> None:
     os._exit(1)
 
 
-def _say_goodbye(channel: Channel, error: Exception) -> None:
+def _say_goodbye(channel: Channel, error: BaseException) -> None:
     """Tell the parent why the core died, if it listens."""
     told = (f"{type(error).__name__}: {error}", traceback.format_exc())
     # "replace", for a message may quote text that has no UTF-8.

@@ -49,6 +49,8 @@ class Touchy(ToneEngine):
                     raise ZeroDivisionError("asked to")
                 case "exit":
                     sys.exit(3)
+                case "quit":
+                    os._exit(3)
                 case "segfault":
                     ctypes.string_at(0)
                 case "hang":
@@ -57,7 +59,7 @@ class Touchy(ToneEngine):
                     time.sleep(0.3)
                 case "orphan":  # a grandchild without a clue, which holds what it inherited
                     if os.fork() == 0:
-                        time.sleep(5.0)
+                        time.sleep(10.0)
                         os._exit(0)
                 case "fds":
                     names = sorted(os.readlink(f"/proc/self/fd/{fd}") for fd in _open_fds())
