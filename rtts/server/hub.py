@@ -21,6 +21,7 @@ from rtts.engine.interface import (
     Command,
     Engine,
     EngineEvent,
+    EngineReady,
     Event,
     StartUtterance,
     UtteranceEvent,
@@ -29,6 +30,7 @@ from rtts.engine.interface import (
     WordsTimed,
 )
 from rtts.metrics import Metrics
+from rtts.server.turns import Turns
 from rtts.session import ClientReport, Service, Session, SessionOptions, UtteranceRecord
 
 # A batch of a hundred streams' audio takes some 50 ms to encode. After this much of it the loop
@@ -117,11 +119,9 @@ class Hub:
         self._tokens: dict[str, SessionHost] = {}
         self._detached: OrderedDict[str, SessionHost] = OrderedDict()  # longest away first
         self._routes: dict[int, SessionHost] = {}  # live utterances
-        # Delivered, not yet handled. What leads up to an utterance's first audio goes first: it is
-        # what somebody waits for in silence, while later audio is ahead of being heard.
-        self._urgent: deque[Event] = deque()
-        self._events: deque[Event] = deque()
-        self._unheard: set[int] = set()  # utterances whose first audio was not delivered
+        # Delivered, not yet handled: about the engine, and about utterances.
+        self._news: deque[EngineEvent] = deque()
+        self._turns = Turns()
         self._is_handling = False
         self._is_draining = False
 
@@ -228,59 +228,56 @@ class Hub:
     def deliver(self, batch: Sequence[Event]) -> None:
         """Take the engine's events; called on the event loop."""
         for event in batch:
-            self._queue_of(event).append(event)
+            if type(event) in _UTTERANCE_EVENTS:
+                self._turns.push(event)  # type: ignore[arg-type]
+            else:
+                self._news.append(event)  # type: ignore[arg-type]
         if not self._is_handling:
             self._is_handling = True
             self._handle_events()
 
-    def _queue_of(self, event: Event) -> deque[Event]:
-        if type(event) not in _UTTERANCE_EVENTS:
-            return self._urgent
-        utterance_id: int = event.utterance_id  # type: ignore[union-attr]
-        if utterance_id not in self._unheard:
-            return self._events
-        if isinstance(event, AudioProduced | UtteranceFinished | UtteranceFailed):
-            self._unheard.discard(utterance_id)
-        return self._urgent
-
     def _handle_events(self) -> None:
         """Give each event to its session, which speaks before the next event's turn."""
-        turn_ends = self.clock() + TURN_S
-        while self._urgent or self._events:
-            event = (self._urgent or self._events).popleft()
-            if type(event) not in _UTTERANCE_EVENTS:
-                self._tell_server(event)  # type: ignore[arg-type]
+        now = self.clock()
+        turn_ends = now + TURN_S
+        while self._news or self._turns:
+            if self._news:
+                self._tell_server(self._news.popleft())
                 continue
-            host = self._routes.get(event.utterance_id)  # type: ignore[union-attr]
-            if host is None:
-                continue
-            self._hand_over(host, event)  # type: ignore[arg-type]
+            event = self._turns.pop(now)
+            host = self._routes[event.utterance_id]
+            self._hand_over(host, event, now)
             if not isinstance(event, WordsTimed):  # its marks go out with the audio they are of
                 self.pump(host)
-            if self.clock() > turn_ends:
+            now = self.clock()
+            if now > turn_ends:
                 asyncio.get_running_loop().call_soon(self._handle_events)
                 return
         self._is_handling = False
 
     def _tell_server(self, event: EngineEvent) -> None:
+        if isinstance(event, EngineReady):
+            self._turns.rate_hz = event.capabilities.sample_rate_hz
         try:
             self._on_engine_event(event, self.clock())
         except Exception:
             log.exception("handling %r failed", type(event).__name__)
 
-    def _hand_over(self, host: SessionHost, event: UtteranceEvent) -> None:
-        began = self.clock()
+    def _hand_over(self, host: SessionHost, event: UtteranceEvent, now: float) -> None:
         if isinstance(event, UtteranceFinished | UtteranceFailed):
-            self._routes.pop(event.utterance_id, None)
-            self._unheard.discard(event.utterance_id)
+            self._forget_utterance(event.utterance_id)
             host.utterances.discard(event.utterance_id)
         try:
-            host.session.engine_event(event, began)
+            host.session.engine_event(event, now)
         except Exception:  # noqa: BLE001 - a session is a task root
             self._fail(host)
             return
         if isinstance(event, AudioProduced) and not host.is_prewarming:
-            self.metrics.encode.observe(self.clock() - began)
+            self.metrics.encode.observe(self.clock() - now)
+
+    def _forget_utterance(self, utterance_id: int) -> None:
+        self._routes.pop(utterance_id, None)
+        self._turns.end(utterance_id)
 
     def _submit(self, host: SessionHost) -> None:
         commands: Sequence[Command] = host.session.take_commands(self.clock())
@@ -290,7 +287,7 @@ class Hub:
             if isinstance(command, StartUtterance):
                 self._routes[command.utterance_id] = host
                 host.utterances.add(command.utterance_id)
-                self._unheard.add(command.utterance_id)
+                self._turns.begin(command.utterance_id)
         self._engine.submit(commands)
 
     # --- time -----------------------------------------------------------------------------------
@@ -373,8 +370,7 @@ class Hub:
         log.exception("session %s failed", host.session.session_id)
         cancels = [CancelUtterance(utterance_id) for utterance_id in host.utterances]
         for command in cancels:
-            self._routes.pop(command.utterance_id, None)
-            self._unheard.discard(command.utterance_id)
+            self._forget_utterance(command.utterance_id)
         if cancels:
             self._engine.submit(cancels)
         self._forget(host)

@@ -165,7 +165,7 @@ def client_fields(report: ClientReport) -> dict[str, Any]:
 
 def json_line(fields: Mapping[str, Any]) -> str:
     """One JSON object; ASCII, so that no client's name for a context can disturb a log."""
-    return _escape(json.dumps(fields, separators=(",", ":")))
+    return json.dumps(fields, separators=(",", ":"))
 
 
 def logfmt_line(fields: Mapping[str, Any]) -> str:
@@ -175,12 +175,8 @@ def logfmt_line(fields: Mapping[str, Any]) -> str:
 
 def _shown(value: Any) -> str:
     if isinstance(value, str) and not _BARE.fullmatch(value):
-        return _escape(json.dumps(value))
+        return json.dumps(value)
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _escape(text: str) -> str:
-    return text.replace("\x7f", "\\u007f")  # the one control character JSON leaves as it is
 
 
 def _ms(seconds: float | None) -> float | None:

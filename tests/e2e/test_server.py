@@ -69,7 +69,8 @@ async def nothing_left(server: Server) -> None:
     assert server._doorman.places.taken == 0 and server._doorman._keyless.taken == 0
     server._hub.stop_all()
     await eventually(lambda: not server._hub._routes, 5)
-    assert server._hub.sessions == 0 and not server._hub._tokens and not server._hub._unheard
+    assert server._hub.sessions == 0 and not server._hub._tokens
+    assert not server._hub._turns and server._hub._turns.utterances == 0
     assert server.service.live_utterances == 0
 
 

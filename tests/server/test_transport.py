@@ -302,8 +302,10 @@ async def test_a_huge_frame_is_refused_by_its_header():
     async with listening() as (url, app):
         client = await RawClient.upgraded(url)
         client.send(frame(TEXT, b"x" * 500_000, declare=10_000_000))
-        code, reason = await client.until_close()
+        code, _ = await client.until_close()
         assert code == 1009
+        client.send(b"x" * 500_000)
+        assert await client.reader.read() == b""  # the end, and no reset
         handler = await app.handler()
         assert (await handler.lost)[0] == 1009
         assert handler.calls == []
@@ -356,6 +358,7 @@ async def test_pings_are_answered():
         ([frame(PING, b"x" * 126)], 1002),
         ([b"\x81\x01x"], 1002),  # not masked
         ([frame(TEXT, b"ok"), frame(TEXT, b"\xff")], 1007),
+        ([frame(TEXT, b"ok"), frame(3)], 1002),
     ],
 )
 async def test_broken_frames_close_with_the_codes_of_the_rfc(frames, code):

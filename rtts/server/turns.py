@@ -1,0 +1,88 @@
+"""Whose audio is encoded next: the listener's who would run dry first.
+
+An engine that is ahead hands over seconds of many replies at once, and encoding them takes longer
+than handing over. Taken in order of arrival, one reply gets five seconds ahead while another falls
+silent. So every utterance has a line of its own, and the line is next whose listener has heard up
+to the earliest moment. Who has heard nothing yet comes before all, and what costs nothing (an end,
+a refusal) is never kept waiting. Knows nothing about sessions or sockets.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import deque
+
+from rtts.engine.interface import AudioProduced, UtteranceEvent, WordsTimed
+
+_BYTES_PER_SAMPLE = 2
+_AT_ONCE = 0.0
+
+
+class _Line:
+    """What waits of one utterance, and until when its listener has audio (0 before the first)."""
+
+    __slots__ = ("heard_until", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: deque[UtteranceEvent] = deque()
+        self.heard_until = _AT_ONCE
+
+
+class Turns:
+    """Events of all utterances, in the order in which they should be handled.
+
+    Events of one utterance keep their order. Owner: event loop.
+    """
+
+    def __init__(self) -> None:
+        self.rate_hz = 24_000  # of the engine's PCM
+        self._lines: dict[int, _Line] = {}
+        # One entry for each line with something in it: (when it is due, order of entry, id).
+        self._due: list[tuple[float, int, int]] = []
+        self._order = itertools.count()
+
+    def __bool__(self) -> bool:
+        while self._due and self._due[0][2] not in self._lines:
+            heapq.heappop(self._due)  # its utterance has ended
+        return bool(self._due)
+
+    @property
+    def utterances(self) -> int:
+        """Utterances that have begun and not ended."""
+        return len(self._lines)
+
+    def begin(self, utterance_id: int) -> None:
+        """An utterance was sent to the engine."""
+        self._lines[utterance_id] = _Line()
+
+    def end(self, utterance_id: int) -> None:
+        """An utterance is over; what still waits of it is dropped."""
+        self._lines.pop(utterance_id, None)
+
+    def push(self, event: UtteranceEvent) -> None:
+        """Take an event; that of an unknown or ended utterance is dropped."""
+        line = self._lines.get(event.utterance_id)
+        if line is None:
+            return
+        line.waiting.append(event)
+        if len(line.waiting) == 1:
+            self._enter(event.utterance_id, line)
+
+    def pop(self, now: float) -> UtteranceEvent:
+        """The next event. Only while there is one."""
+        assert self, "nothing waits"
+        utterance_id = heapq.heappop(self._due)[2]
+        line = self._lines[utterance_id]
+        event = line.waiting.popleft()
+        if isinstance(event, AudioProduced) and event.pcm:
+            duration_s = len(event.pcm) / _BYTES_PER_SAMPLE / self.rate_hz
+            line.heard_until = max(line.heard_until, now) + duration_s
+        if line.waiting:
+            self._enter(utterance_id, line)
+        return event
+
+    def _enter(self, utterance_id: int, line: _Line) -> None:
+        is_audio = isinstance(line.waiting[0], AudioProduced | WordsTimed)
+        due = line.heard_until if is_audio else _AT_ONCE
+        heapq.heappush(self._due, (due, next(self._order), utterance_id))

@@ -1,0 +1,121 @@
+"""Order within an utterance, fairness between them, and nothing lost."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rtts.engine.interface import AudioProduced, FinishReason, UtteranceFinished, WordsTimed
+from rtts.server.turns import Turns
+
+events = st.tuples(st.integers(1, 4), st.sampled_from(["audio", "words", "end"]), st.integers(0, 8))
+
+
+def made(utterance: int, kind: str, n: int, size: int = 1):
+    if kind == "audio":
+        return AudioProduced(utterance, n, b"\0\0" * 1920 * size)
+    if kind == "words":
+        return WordsTimed(utterance, n, (), True)
+    return UtteranceFinished(utterance, FinishReason.COMPLETED)
+
+
+def drained(turns: Turns, now: float = 1000.0) -> list:
+    out = []
+    while turns:
+        out.append(turns.pop(now))
+    return out
+
+
+@given(st.lists(st.one_of(events, st.just("pop")), max_size=120))
+def test_every_utterances_events_come_out_in_order(steps):
+    """Whatever is pushed and popped in between, an utterance's events keep their order."""
+    turns, pushed, popped = Turns(), {u: [] for u in range(1, 5)}, []
+    for utterance in pushed:
+        turns.begin(utterance)
+    for n, step in enumerate(steps):
+        if step == "pop":
+            if turns:
+                popped.append(turns.pop(1000.0 + n / 100))
+        else:
+            utterance, kind, size = step
+            event = made(utterance, kind, n, size)
+            pushed[utterance].append(event)
+            turns.push(event)
+    popped += drained(turns)
+    for utterance, expected in pushed.items():
+        assert [event for event in popped if event.utterance_id == utterance] == expected
+
+
+@given(st.integers(2, 12), st.integers(1, 40))
+def test_all_get_ahead_together(n_utterances, n_chunks):
+    """Of many replies handed over one after the other, none gets a chunk further than another."""
+    turns = Turns()
+    for utterance in range(n_utterances):
+        turns.begin(utterance)
+        for n in range(n_chunks):
+            turns.push(made(utterance, "audio", n))
+    heard = dict.fromkeys(range(n_utterances), 0)
+    while turns:
+        heard[turns.pop(1000.0).utterance_id] += 1
+        assert max(heard.values()) - min(heard.values()) <= 1
+
+
+def test_who_has_heard_nothing_comes_first():
+    """A first chunk is handed over before anybody's second."""
+    turns = Turns()
+    for utterance in (1, 2):
+        turns.begin(utterance)
+    turns.push(made(1, "audio", 0))
+    assert turns.pop(1000.0).utterance_id == 1
+    turns.push(made(1, "audio", 1))
+    turns.push(made(2, "words", 0))
+    turns.push(made(2, "audio", 0))
+    assert [event.utterance_id for event in drained(turns)] == [2, 2, 1]
+
+
+def test_who_is_dry_comes_before_who_is_ahead():
+    """The listener who has nothing left is served before one with seconds in hand."""
+    turns = Turns()
+    for utterance in (1, 2):
+        turns.begin(utterance)
+        turns.push(made(utterance, "audio", 0, size=1 if utterance == 2 else 50))
+    drained(turns)  # 1 has heard until 1004, 2 until 1000.08
+    turns.push(made(1, "audio", 1))
+    turns.push(made(2, "audio", 1))
+    assert turns.pop(1002.0).utterance_id == 2
+
+
+def test_an_end_does_not_wait_for_others_audio():
+    """What costs nothing is handed over at once."""
+    turns = Turns()
+    for utterance in (1, 2):
+        turns.begin(utterance)
+        turns.push(made(utterance, "audio", 0, size=40))
+    drained(turns)
+    for n in range(5):
+        turns.push(made(1, "audio", n))
+    turns.push(made(2, "end", 0))
+    assert turns.pop(1000.0).utterance_id == 2
+
+
+def test_what_has_ended_is_dropped():
+    """Events of unknown and ended utterances go nowhere, and leave nothing behind."""
+    turns = Turns()
+    turns.push(made(9, "audio", 0))
+    assert not turns
+    turns.begin(1)
+    turns.push(made(1, "audio", 0))
+    turns.push(made(1, "audio", 1))
+    turns.end(1)
+    turns.push(made(1, "audio", 2))
+    assert not turns and turns.utterances == 0 and not turns._due
+
+
+def test_the_engines_rate_counts():
+    """How far a listener has heard is in seconds of the engine's rate."""
+    turns = Turns()
+    turns.rate_hz = 48_000
+    turns.begin(1)
+    turns.push(made(1, "audio", 0))
+    turns.pop(1000.0)
+    assert turns._lines[1].heard_until == 1000.04
