@@ -44,8 +44,8 @@ $(VENV)/.rtts: pyproject.toml
 	@touch $@
 
 # The CPU build, for the tests of the Qwen engine: pinned, and before everything else, so that nothing
-# pulls the newest one with its gigabytes of CUDA. Where this pin is a CUDA build:
-#   make test TORCH='torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu'
+# pulls the newest one with its gigabytes of CUDA. Where this pin is a CUDA build, name PyTorch's
+# index of CPU builds: make test TORCH='torch==2.13.0 --index-url ...'
 TORCH ?= torch==2.13.0
 
 $(VENV)/.rtts-dev: $(VENV)/.rtts
