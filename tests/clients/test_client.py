@@ -422,15 +422,14 @@ async def test_a_bug_of_ours_is_not_a_hang(monkeypatch: pytest.MonkeyPatch) -> N
     def broken(*_: Any) -> None:
         raise KeyError("oops")
 
-    async with fake_server() as fake, open_client(fake) as client:
-        async with client.context() as context:
-            await context.send("One. ")
-            await settle(client)
-            monkeypatch.setattr(context, "_receive", broken)
-            await context.send("Two. ")
-            with pytest.raises(ConnectionLostError, match="internal"):
-                async for _ in context:
-                    pass
+    async with fake_server() as fake, open_client(fake) as client, client.context() as context:
+        await context.send("One. ")
+        await settle(client)
+        monkeypatch.setattr(context, "_receive", broken)
+        await context.send("Two. ")
+        with pytest.raises(ConnectionLostError, match="internal"):
+            async for _ in context:
+                pass
 
 
 async def test_a_name_is_used_by_one_context_at_a_time() -> None:
