@@ -1,4 +1,4 @@
-"""Writes the tables of the documents that the code knows best: settings, metrics, decisions.
+"""Writes the tables of the documents that the code knows best, from settings to benchmarks.
 
     python docs/tables.py        rewrite what stands between the `begin` and `end` comments
 
@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from rtts.metrics import Metrics
 from rtts.settings import Settings, all_settings, render
 from rtts.settings.schema import summary_of
 
-DOCS = Path(__file__).parent
+DOCS = Path(__file__).resolve().parent
+BENCHMARKS = DOCS.parent / "benchmarks"
 
 
 def settings_section() -> str:
@@ -53,9 +55,21 @@ def decisions_section() -> str:
     return "\n".join(rows) + "\n"
 
 
+def scripts_section() -> str:
+    """A table of the benchmarks, from the first lines of their docstrings."""
+    rows = ["| script | what it measures |", "|---|---|"]
+    for path in sorted(BENCHMARKS.glob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        if "__main__" in text:
+            first = (ast.get_docstring(ast.parse(text)) or "").partition("\n\n")[0]
+            rows.append(f"| [{path.name}]({path.name}) | {' '.join(first.split())} |")
+    return "\n".join(rows) + "\n"
+
+
 SECTIONS = {
     DOCS / "operations.md": {"settings": settings_section, "metrics": metrics_section},
     DOCS / "adr/README.md": {"decisions": decisions_section},
+    BENCHMARKS / "README.md": {"scripts": scripts_section},
 }
 
 
