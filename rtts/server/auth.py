@@ -71,8 +71,9 @@ class Gate:
         self.origins = tuple(sorted(_spelled(*origin) for origin in self._origins))
         # A page of any site can have its name resolve to 127.0.0.1 (DNS rebinding) and then counts
         # as same-origin. Its Host header still says the name, so where no key stands in the way
-        # the name must be ours.
-        self._checks_host = options.is_local and not self.keys.is_required
+        # the name must be ours. (No browser reaches a Unix socket.)
+        has_port = options.unix_socket is None and options.is_local
+        self._checks_host = has_port and not self.keys.is_required
 
     def check_host(self, headers: Headers) -> None:
         """Refuse a name that is not this machine's, where that is the only defence.

@@ -73,9 +73,7 @@ class Connection:
         self._timer: asyncio.TimerHandle | None = None  # the key's, then the last words'
         self._unsent_bytes = 0  # as last told to the session
         self._is_flushing = False
-        self.admit: Callable[[], None] = lambda: (
-            None
-        )  # raises when there is no place; see await_key
+        self._admit: Callable[[], None] | None = None  # set by await_key
 
     # --- beginnings -----------------------------------------------------------------------------
 
@@ -97,7 +95,7 @@ class Connection:
             timeout_s: How soon.
             admit: Called when the key is right; raises `CapacityError` if there is no place.
         """
-        self.admit = admit
+        self._admit = admit
         self._timer = asyncio.get_running_loop().call_later(timeout_s, self._key_is_late)
 
     def _key_is_late(self) -> None:
@@ -113,7 +111,8 @@ class Connection:
                     if isinstance(message, Auth)
                     else "this server needs an API key; send an auth message first"
                 )
-            self.admit()
+            if self._admit is not None:
+                self._admit()
         except RttsError as error:
             self.refuse(error)
             return

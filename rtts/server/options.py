@@ -80,6 +80,9 @@ class ServerOptions:
             raise ConfigError(
                 "server.max_sessions and server.max_sessions_per_ip must be 1 or more"
             )
+        for name in ("handshake_timeout_s", "auth_timeout_s"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"server.{name} must be more than 0")
         if self.ssl_keyfile is not None and self.ssl_certfile is None:
             raise ConfigError("server.ssl_keyfile is set but server.ssl_certfile is not")
         for name in ("ssl_certfile", "ssl_keyfile", "dashboard_dir"):

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from rtts.engine.interface import Engine
+from rtts.errors import ConfigError
 from rtts.server.options import ServerOptions
 from rtts.server.server import Server
 from rtts.server.websocket import TransportOptions
@@ -19,6 +20,8 @@ from rtts.session import SessionOptions
 
 # An open file for each connection; the usual soft limit of 1024 is for programs with few.
 WANTED_FILES = 65_536
+# After a second signal an engine gets this long to stop by itself.
+IMPATIENCE_S = 1.0
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +110,10 @@ async def serve(
 
 
 async def _announce(server: Server, on_ready: Callable[[Server], None] | None) -> None:
-    await server.ready()
+    try:
+        await server.ready()
+    except ConfigError:
+        return  # `serve` raises it
     # What was made while loading lives as long as the process: keep the collector from walking it
     # again and again while people are listening.
     gc.collect()
@@ -125,7 +131,9 @@ async def _stop(server: Server, drain_timeout_s: float, second: asyncio.Event) -
         return 0
     stopping.cancel()
     server.abort()
-    await server.close_engine()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(IMPATIENCE_S):
+            await server.close_engine()
     return 1
 
 

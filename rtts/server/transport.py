@@ -308,6 +308,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         if number is None:
             super().handle_pong(event)
             return
+        self._frames_left += 1  # we asked for it
         sent_at = 0.0
         # RFC 6455 section 5.5.3: only the latest ping need be answered, so older ones are too.
         while self._markers and self._markers[0][0] <= number:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -199,5 +200,9 @@ def test_names_that_are_not_ours(host, is_ours):
     else:
         with pytest.raises(ForbiddenOriginError):
             gate.check_host(headers(host=host))
-    for open_to_names in (ServerOptions(api_keys=("k",)), ServerOptions(host="::", insecure=True)):
+    for open_to_names in (
+        ServerOptions(api_keys=("k",)),
+        ServerOptions(host="::", insecure=True),
+        ServerOptions(unix_socket=Path("/run/rtts.sock")),
+    ):
         Gate(open_to_names).check_host(headers(host=host))

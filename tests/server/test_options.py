@@ -38,6 +38,8 @@ def test_other_addresses_need_keys_or_an_explicit_word(host):
         (ServerOptions(port=70_000), "server.port"),
         (ServerOptions(max_sessions=0), "server.max_sessions"),
         (ServerOptions(max_sessions_per_ip=0), "server.max_sessions_per_ip"),
+        (ServerOptions(handshake_timeout_s=0.0), "server.handshake_timeout_s"),
+        (ServerOptions(auth_timeout_s=0.0), "server.auth_timeout_s"),
         (ServerOptions(ssl_keyfile=Path("k")), "server.ssl_keyfile"),
         (ServerOptions(ssl_certfile=Path("/nowhere.pem")), "server.ssl_certfile"),
         (ServerOptions(dashboard_dir=Path("/nowhere")), "server.dashboard_dir"),

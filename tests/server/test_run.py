@@ -35,7 +35,9 @@ from rtts.engine.local import LocalEngine
 from rtts.engine.tone import ToneEngine, ToneOptions
 from rtts.server import ServerOptions, new_event_loop, serve
 logging.basicConfig(stream=sys.stderr, level=logging.INFO)
-options = ServerOptions(port=0, drain_timeout_s=float(sys.argv[1]))
+options = ServerOptions(
+    port=0, drain_timeout_s=float(sys.argv[1]), prewarm_voices=(sys.argv[3],)
+)
 engine = LocalEngine(lambda: ToneEngine(ToneOptions(real_time_factor=float(sys.argv[2]))))
 say = lambda word: lambda server: print(word, server.ws_url, flush=True)
 with asyncio.Runner(loop_factory=new_event_loop) as runner:
@@ -261,10 +263,10 @@ class Process:
 
 
 @contextlib.asynccontextmanager
-async def process(drain_s: float = 10.0, rtf: float = 0.0):
+async def process(drain_s: float = 10.0, rtf: float = 0.0, voice: str = "tone"):
     root = Path(__file__).parents[2]
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", SCRIPT, str(drain_s), str(rtf),
+        sys.executable, "-c", SCRIPT, str(drain_s), str(rtf), voice,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(root)},
     )  # fmt: skip
@@ -311,6 +313,15 @@ async def test_a_second_signal_does_not_wait():
             status, errors = await server.end()
             assert time.monotonic() - began < 3.0
             assert status == 1 and "Traceback" not in errors
+
+
+async def test_a_setting_that_is_wrong_ends_the_process_with_its_message():
+    """No traceback but the one error, and the engine is stopped."""
+    async with process(voice="nobody") as server:
+        status, errors = await server.end()
+        assert status == 1
+        assert errors.count("Traceback") == 1 and "ConfigError: voice 'nobody'" in errors
+        assert "never retrieved" not in errors
 
 
 async def test_a_signal_before_it_is_ready():

@@ -339,6 +339,18 @@ async def test_a_flood_of_frames_is_cut_off():
         await client.close()
 
 
+async def test_answers_we_asked_for_are_no_flood():
+    """Pongs of our own markers do not count against a peer."""
+    limits = TransportOptions(max_frames_per_s=20)
+    async with listening(limits) as (url, app), connect("ws" + url[4:]):
+        handler = await app.handler()
+        for number in range(200):
+            handler.socket.send_marker(number)
+            await asyncio.sleep(0.001)
+        await eventually(lambda: len(handler.calls) == 200)
+        assert not handler.lost.done()
+
+
 async def test_pings_are_answered():
     """Every ping of a polite peer gets its pong."""
     async with listening() as (url, _):
