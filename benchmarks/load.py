@@ -4,10 +4,12 @@
     python benchmarks/load.py closed --clients 4 --duration 30  each waits for its answer
     python benchmarks/load.py live   --streams 100 --duration 30  everybody listens all the time
 
-Measures, at the client: first packet (from sending the message that completes the first segment,
-and from the first text), where sound begins, gaps a simulated player hears, every ending and every
-breach of rtts.v1. Says what it cost itself and how late it was, so that its own limits are not taken
-for the server's. The last line is the result as JSON. Sends to loopback unless `--allow-remote`.
+Measures, at the client: first packet (from sending the message with the last character of the first
+segment, and from the first text), where sound begins, gaps a simulated player hears, every ending
+and every breach of rtts.v1. Written word by word, a segment may be known to be complete only from
+the word after it; that wait is in `first_packet_ms` and not in the server's own figure. Says what it
+cost itself and how late it was, so that its own limits are not taken for the server's. The last line
+is the result as JSON. Sends to loopback unless `--allow-remote`.
 """
 
 from __future__ import annotations
