@@ -8,6 +8,7 @@ only when it runs, so that `rtts --help` answers at once. A command returns its 
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -58,6 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit status.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):  # what a terminal cannot show is shown escaped
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         arguments = build_parser().parse_args(argv)
         status: int = arguments.run(arguments)

@@ -270,13 +270,16 @@ def _address(settings: Settings) -> Check:
     version = answering_server(options.host, options.port)
     if version is not None:
         return Check(name, "ok", f"an rtts server answers on {options.host} ({version})")
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((options.host, options.port))
-        except OSError as error:
-            remedy = "stop what listens there, or: rtts serve --port 0"
-            return Check(name, "problem", f"not free on {options.host}: {error.strerror}", remedy)
+    try:
+        family, *_, address = socket.getaddrinfo(
+            options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        remedy = "stop what listens there, or: rtts serve --port 0"
+        return Check(name, "problem", f"not free on {options.host}: {error.strerror}", remedy)
     return Check(name, "ok", f"free on {options.host}")
 
 

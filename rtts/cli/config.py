@@ -26,7 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
     resolved = resolve(arguments)
     if arguments.json:
         shown = {"settings": resolved.as_data(), "sha256": resolved.fingerprint()}
-        print(json.dumps(shown, ensure_ascii=False))
+        print(json.dumps(shown))
     else:
         print(f"# file: {resolved.file or 'none'}")
         print(resolved.as_toml(), end="")

@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     can_speak = _check(arguments, report)
     if arguments.json:
         found = [dataclasses.asdict(check) for check in report.checks]
-        print(json.dumps({"can_speak": can_speak, "checks": found}, ensure_ascii=False))
+        print(json.dumps({"can_speak": can_speak, "checks": found}))
     else:
         problems = sum(check.status == "problem" for check in report.checks)
         verdict = "This machine can speak." if can_speak else "This machine cannot speak yet."

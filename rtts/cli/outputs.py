@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
+from rtts.audio.wav import wav_header
 from rtts.cli import playback
 from rtts.cli.failure import CommandError
+from rtts.cli.standard import PipeWriter
 
 if TYPE_CHECKING:
     from rtts_client import Format
+
+    from rtts.audio.stream import StreamEncoder
 
 SAMPLE_RATE_HZ = 24_000
 STDOUT = "-"
@@ -76,7 +79,7 @@ def _file(path: str) -> Output:
     if path == STDOUT:
         if sys.stdout.isatty():
             raise CommandError("-o - writes WAV to standard output, which here is a terminal")
-        return WavFile(None)
+        return WavPipe()
     target = Path(path)
     kind = _FILE_KINDS.get(target.suffix.lower())
     if kind is None:
@@ -117,7 +120,8 @@ class OggFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file: IO[bytes] | None = None
+        self._file: IO[bytes] | None = None  # from the first audio until it is closed
+        self._said = ""
 
     def format(self) -> Format:
         """Ogg Opus."""
@@ -128,15 +132,18 @@ class OggFile:
     async def write(self, data: bytes) -> None:
         """Append Ogg pages."""
         with _writing(str(self._path)):
-            self._file = self._file or self._path.open("wb")
+            if self._file is None:
+                self._file = self._path.open("wb")
             self._file.write(data)
 
     async def finish(self) -> str:
-        """Close it."""
-        with _writing(str(self._path)):
-            if self._file is not None:
-                self._file.close()
-        return f"wrote {self._path}" if self._file else ""
+        """Close it, once."""
+        file, self._file = self._file, None
+        if file is not None:
+            with _writing(str(self._path)):
+                file.close()
+            self._said = f"wrote {self._path}"
+        return self._said
 
     async def stop(self) -> str:
         """Close it; Ogg can be played as far as it goes."""
@@ -144,57 +151,71 @@ class OggFile:
 
 
 class WavFile:
-    """A WAV file, or WAV on standard output. It appears with the first audio."""
+    """A WAV file. It appears with the first audio."""
 
     is_live = False
 
-    def __init__(self, path: Path | None) -> None:
-        """Take the path; None is standard output."""
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._name = str(path) if path else "standard output"
-        self._file: IO[bytes] | None = None
+        self._file: IO[bytes] | None = None  # from the first audio until it is closed
         self._written_bytes = 0
+        self._said = ""
 
     def format(self) -> Format:
         """PCM; the header is ours."""
-        from rtts_client import Format
-
-        return Format("pcm_s16le", "raw", SAMPLE_RATE_HZ)
+        return _pcm()
 
     async def write(self, data: bytes) -> None:
-        """Append PCM; what reads standard output may hold us back."""
-        if self._path is None:
-            # A pipe that nobody empties must not stop the connection from being served.
-            await asyncio.to_thread(self._append, data)
-        else:
-            self._append(data)
-
-    def _append(self, data: bytes) -> None:
-        from rtts.audio.wav import wav_header
-
-        with _writing(self._name):
+        """Append PCM."""
+        with _writing(str(self._path)):
             if self._file is None:
-                self._file = self._path.open("wb") if self._path else sys.stdout.buffer
+                self._file = self._path.open("wb")
                 self._file.write(wav_header(SAMPLE_RATE_HZ))
             self._file.write(data)
             self._written_bytes += len(data)
-            if self._path is None:
-                self._file.flush()
 
     async def finish(self) -> str:
-        """Write the sizes, which only now are known, into the header."""
-        if self._file is None or self._path is None:
-            return "wrote WAV to standard output" if self._file else ""
-        from rtts.audio.wav import wav_header
-
-        with _writing(self._name), self._file as file:
-            file.seek(0)
-            file.write(wav_header(SAMPLE_RATE_HZ, self._written_bytes // 2))
-        return f"wrote {self._path}"
+        """Write the sizes, which only now are known, into the header, and close it, once."""
+        file, self._file = self._file, None
+        if file is not None:
+            with _writing(str(self._path)), file:
+                file.seek(0)
+                file.write(wav_header(SAMPLE_RATE_HZ, self._written_bytes // 2))
+            self._said = f"wrote {self._path}"
+        return self._said
 
     async def stop(self) -> str:
         """The same: a file that was cut short is a file."""
         return await self.finish()
+
+
+class WavPipe:
+    """WAV on standard output, at the pace of whoever reads it."""
+
+    is_live = False
+
+    def __init__(self) -> None:
+        self._pipe: PipeWriter | None = None  # from the first audio
+
+    def format(self) -> Format:
+        """PCM; the header, which says "to the end", is ours."""
+        return _pcm()
+
+    async def write(self, data: bytes) -> None:
+        """Append PCM."""
+        with _writing("standard output"):
+            if self._pipe is None:
+                self._pipe = PipeWriter(sys.stdout.fileno())
+                await self._pipe.write(wav_header(SAMPLE_RATE_HZ))
+            await self._pipe.write(data)
+
+    async def finish(self) -> str:
+        """Everything was written already."""
+        return "wrote WAV to standard output" if self._pipe else ""
+
+    async def stop(self) -> str:
+        """Nothing can be added."""
+        return ""
 
 
 class Speaker:
@@ -207,9 +228,7 @@ class Speaker:
 
     def format(self) -> Format:
         """PCM."""
-        from rtts_client import Format
-
-        return Format("pcm_s16le", "raw", SAMPLE_RATE_HZ)
+        return _pcm()
 
     async def write(self, data: bytes) -> None:
         """Play more."""
@@ -241,10 +260,9 @@ class Both:
 
         self._speaker = speaker
         self._file = file
-        self._encoder = None
+        self._encoder: StreamEncoder | None = None  # until the file is closed
         if isinstance(file, OggFile):
-            wanted = resolve_format("opus", "ogg")
-            self._encoder = make_encoder(wanted, SAMPLE_RATE_HZ)
+            self._encoder = make_encoder(resolve_format("opus", "ogg"), SAMPLE_RATE_HZ)
 
     def format(self) -> Format:
         """PCM."""
@@ -268,10 +286,17 @@ class Both:
         return await self._close_file()
 
     async def _close_file(self) -> str:
-        if self._encoder is not None and self._encoder.samples_in:
-            for packet in self._encoder.flush():
+        encoder, self._encoder = self._encoder, None
+        if encoder is not None and encoder.samples_in:
+            for packet in encoder.flush():
                 await self._file.write(packet.payload)
         return await self._file.finish()
+
+
+def _pcm() -> Format:
+    from rtts_client import Format
+
+    return Format("pcm_s16le", "raw", SAMPLE_RATE_HZ)
 
 
 @contextlib.contextmanager

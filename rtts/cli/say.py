@@ -85,8 +85,8 @@ async def _say(
     from rtts_client import ConnectError, ContextFailedError, RttsError, connect
 
     from rtts.cli.servers import server_for
+    from rtts.cli.standard import typed_text
     from rtts.cli.terminal import Progress
-    from rtts.cli.typed import typed_text
 
     progress = Progress(is_quiet=arguments.quiet)
     source: str | AsyncIterator[str] = typed_text(sys.stdin.fileno()) if text is None else text
@@ -202,4 +202,4 @@ class _Reporter:
     def _print_fields(self, fields: dict[str, Any]) -> None:
         import json
 
-        print(json.dumps(fields, ensure_ascii=False), flush=True)
+        print(json.dumps(fields), flush=True)

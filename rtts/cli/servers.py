@@ -109,7 +109,12 @@ async def hosted(settings: Settings, progress: Progress) -> AsyncIterator[Target
     )
     engine = make_engine(settings)
     async with contextlib.AsyncExitStack() as stack:
-        running = running_server(options, engine, session_options=settings.session)
+        running = running_server(
+            options,
+            engine,
+            session_options=settings.session,
+            max_backlog_s=settings.engine.max_backlog_s,
+        )
         async with progress.waiting(f"loading the {settings.engine.kind} engine"):
             server = await stack.enter_async_context(running)
         yield Target(server.ws_url, key, is_ours=True)

@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     logs.set_up_quiet()
     answer = asyncio.run(ask())
     if arguments.json:
-        print(json.dumps(answer, ensure_ascii=False))
+        print(json.dumps(answer))
     else:
         print(_table(answer["voices"]), end="")
     return 0

@@ -13,8 +13,6 @@ from rtts.settings import values
 from rtts.settings.schema import Setting
 from rtts.settings.sources import Given
 
-REDACTED = "(hidden)"
-
 
 def toml(settings: Mapping[str, Setting], given: Mapping[str, Given], *, origins: bool) -> str:
     """The resolved settings as TOML that `--config` takes back (but for hidden secrets).
@@ -66,7 +64,8 @@ def _line(setting: Setting, given: Mapping[str, Given], origins: bool) -> str:
 def _shown(setting: Setting, given: Mapping[str, Given]) -> object:
     value = given[setting.key].value if setting.key in given else setting.default
     if setting.is_secret and value:
-        return [REDACTED] * len(value) if isinstance(value, tuple) else REDACTED
+        hidden = values.REDACTED
+        return [hidden] * len(value) if isinstance(value, tuple) else hidden
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     return _plain(value)

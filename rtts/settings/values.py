@@ -14,6 +14,9 @@ from pathlib import Path
 
 from rtts.settings.schema import Setting
 
+# What stands for a secret in `rtts config`. Copied back it must not become one.
+REDACTED = "(hidden)"
+
 _WORDS = {
     "true": True,
     "yes": True,
@@ -68,6 +71,8 @@ def _checked(setting: Setting, value: object, raw: object) -> object:
         value = _NOTHING
     if _is_amount(setting) and isinstance(value, int | float) and value < 0:
         value = _NOTHING
+    if setting.is_secret and (value == REDACTED or (type(value) is tuple and REDACTED in value)):
+        raise ValueError(f"{setting.key} is hidden where this was copied from; put the key itself")
     if value is _NOTHING:
         shown = "the value it has" if setting.is_secret else _quoted(raw)
         raise ValueError(f"{setting.key} must be {expectation(setting)}, not {shown}")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rtts.audio.wav import read_wav
 from rtts.cli import outputs, playback
 from rtts.cli.failure import CommandError
-from rtts.cli.outputs import Both, Nowhere, OggFile, Speaker, WavFile, choose
+from rtts.cli.outputs import Both, Nowhere, OggFile, Speaker, WavFile, WavPipe, choose
 
 
 class Player:
@@ -124,9 +124,15 @@ class TestWav:
         assert said == f"wrote {path}"
         assert path.stat().st_size == 44 + len(pcm)
 
+    def test_closing_twice(self, tmp_path: Path) -> None:
+        """An interruption while it is being finished finds a file that is closed already."""
+        for output in (WavFile(tmp_path / "x.wav"), OggFile(tmp_path / "x.opus")):
+            first = write_all(output, [b"\1\2"])
+            assert write_all(output, [], stop=True) == first
+
     def test_standard_output(self, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
         """On a pipe the header says "to the end", and audio comes as it is made."""
-        write_all(WavFile(None), [b"\1\2", b"\3\4"])
+        write_all(WavPipe(), [b"\1\2", b"\3\4"])
         assert read_wav(capfdbinary.readouterr().out).pcm == b"\1\2\3\4"
 
 
@@ -172,6 +178,15 @@ class TestSpeaker:
         said = write_all(Both(Speaker(), WavFile(tmp_path / "x.wav")), [b"\1\2" * 480] * 3)
         assert read_wav((tmp_path / "x.wav").read_bytes()).pcm == player.heard == b"\1\2" * 1440
         assert said == f"played with a test, wrote {tmp_path / 'x.wav'}"
+
+    def test_interrupted_while_it_plays_out(self, player: Player, tmp_path: Path) -> None:
+        """Ctrl-C while the rest is being heard leaves the file whole."""
+        both = Both(Speaker(), OggFile(tmp_path / "x.opus"))
+        first = write_all(both, [b"\1\2" * 480])
+        data = (tmp_path / "x.opus").read_bytes()
+        assert write_all(both, [], stop=True) in first
+        assert (tmp_path / "x.opus").read_bytes() == data
+        assert player.ended == "stopped"
 
     @pytest.mark.parametrize("stop", [False, True])
     def test_with_ogg(

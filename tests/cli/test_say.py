@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import threading
@@ -125,6 +126,14 @@ class TestJson:
         assert events[-1]["first_packet_ms"] > 0
         assert not Path("rtts.opus").exists()
 
+    def test_text_that_is_no_text(self, spawn: Callable[..., subprocess.Popen[bytes]]) -> None:
+        """Arguments that are not UTF-8 end in an error or in speech, never in a traceback."""
+        process = spawn("say", "Hello \udcff there.", "--json", env={**os.environ, "LANG": "C"})
+        out, err = process.communicate(timeout=30)
+        assert process.returncode in (0, 1)
+        assert b"Traceback" not in err
+        assert lines(out.decode())
+
 
 class TestInput:
     def test_speaks_while_it_comes(self, spawn: Callable[..., subprocess.Popen[bytes]]) -> None:
@@ -233,6 +242,19 @@ class TestServers:
 
 def metrics(server: Server) -> str:
     return server.metrics.expose()[0].decode()
+
+
+def test_interrupt_while_nobody_reads(spawn: Callable[..., subprocess.Popen[bytes]]) -> None:
+    """Ctrl-C ends it also where its output is a pipe that nobody empties."""
+    process = spawn("say", "-", "-o", "-")
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(b"This is one more sentence of a long story. " * 50)
+    process.stdin.close()
+    process.stdin = None
+    assert process.stdout.read(44).startswith(b"RIFF")
+    time.sleep(0.5)  # the pipe is full by now
+    process.send_signal(signal.SIGINT)
+    assert process.wait(10) == 130
 
 
 @pytest.mark.parametrize("sends", [b"", b"This is a sentence. And"])

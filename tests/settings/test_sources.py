@@ -199,6 +199,12 @@ class TestFile:
         """A complaint about a secret does not show it."""
         assert "hunter2" not in file_error(tmp_path, '[inner]\napi_keys = "hunter2"\n')
 
+    def test_hidden_secret_is_none(self, tmp_path: Path) -> None:
+        """What `rtts config` shows for a secret is not accepted as one."""
+        message = file_error(tmp_path, '[inner]\napi_keys = ["a", "(hidden)"]\n')
+        assert message.startswith("rtts.toml:2: inner.api_keys is hidden where this was copied")
+        assert "hidden" in env_error("RTTS_INNER_API_KEYS", "(hidden)")
+
     def test_not_toml(self, tmp_path: Path) -> None:
         """A file that is not TOML is refused with the parser's line."""
         assert "line 2" in file_error(tmp_path, "[outer]\nport = = 1\n")

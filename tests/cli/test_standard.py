@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rtts.cli.typed import typed_text
+from rtts.cli.standard import PipeWriter, typed_text
 
 
 async def read_all(fd: int) -> list[str]:
@@ -81,3 +83,45 @@ def test_silent_input_does_not_keep_the_loop() -> None:
 
     asyncio.run(leave())
     os.close(into)  # the thread now ends by itself
+
+
+async def test_pipe_takes_everything() -> None:
+    """However slow the reader, every byte arrives in order, and the loop goes on meanwhile."""
+    out, into = os.pipe()
+    writer = PipeWriter(into)
+    pieces = [bytes([n]) * 50_000 for n in range(10)]
+
+    async def write() -> None:
+        for piece in pieces:
+            await writer.write(piece)
+        os.close(into)
+
+    writing = asyncio.create_task(write())
+    read = b""
+    while piece := await asyncio.to_thread(os.read, out, 10_000):
+        read += piece
+    await writing
+    os.close(out)
+    assert read == b"".join(pieces)
+
+
+async def test_pipe_that_was_closed() -> None:
+    """A reader that left is a BrokenPipeError."""
+    out, into = os.pipe()
+    os.close(out)
+    with pytest.raises(BrokenPipeError):
+        await PipeWriter(into).write(b"x")
+    os.close(into)
+
+
+def test_stuck_pipe_does_not_keep_the_loop() -> None:
+    """A reader that takes nothing does not block the end of the program."""
+    out, into = os.pipe()
+
+    async def leave() -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await PipeWriter(into).write(bytes(1_000_000))
+
+    asyncio.run(leave())
+    os.close(out)  # the thread's write now fails
