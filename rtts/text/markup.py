@@ -152,8 +152,9 @@ class MarkupFilter:
             self._at += 1
             self._tape.sync()
 
-    def begin_line(self) -> None:
-        """What comes next stands at the beginning of a line."""
+    def restart(self) -> None:
+        """All is read and spoken; what comes next stands at the beginning of a line."""
+        self._tape.restart()
         self._code = 0
         self._cell = self._after_less = False
         if self._lines is not None:

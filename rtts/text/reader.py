@@ -25,7 +25,7 @@ from rtts.text.boundaries import (
     read_line_end,
 )
 from rtts.text.brackets import CLOSERS, OPENERS, Brackets
-from rtts.text.characters import weight
+from rtts.text.characters import joins, weight
 from rtts.text.languages import LatinGuess
 from rtts.text.marks import FINAL_MARKS, Horizon, View
 from rtts.text.tape import BLANKS, BREAK, HARD, LINE, SYMBOL, Tape
@@ -48,6 +48,9 @@ _READERS: Mapping[str, Callable[[View, int], Decision]] = {
     **dict.fromkeys(CLAUSE_MARKS, read_clause_mark),
     ")": read_closing_bracket,
 }
+
+
+_PLACES = (Kind.CLAUSE, Kind.END)
 
 
 class What(Enum):
@@ -197,6 +200,8 @@ class Reader:
         kind, cut = _READERS[mark](self._view(text, index, mark, horizon), index)
         if kind is Kind.END and horizon is Horizon.OPEN and is_blank_line(text, cut) is None:
             return Kind.WAIT, index
+        if kind in _PLACES and joins(text, cut):
+            return Kind.GO_ON, cut  # a mark with an accent on it
         return kind, cut
 
     def _found(self, text: str, index: int, kind: Kind, cut: int) -> Found | None:

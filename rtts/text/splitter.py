@@ -117,9 +117,10 @@ class Splitter:
 
     def release(self) -> list[Segment]:
         """Emit what is held only to be merged: the audio queue runs low."""
-        if self._hold is not None:
-            self._emit(self._hold)
-            self._scan(Horizon.OPEN)
+        if self._hold is None:
+            return []
+        self._emit(self._hold)
+        self._scan(Horizon.OPEN)
         return self._take_out()
 
     def flush(self) -> list[Segment]:
@@ -139,15 +140,16 @@ class Splitter:
             idle: Nothing is playing or under way.
         """
         plan = self._stall_plan(idle)
-        if plan is not None and plan[0] <= quiet_s:
-            if plan[1] is None:
-                self._filter.settle()
-                self._scan(Horizon.OPEN)
-                plan = self._stall_plan(idle)
-            if plan is not None and plan[1] is not None:
-                self._emit(_End(plan[1], "stall"))
-                self._stalled = True
-                self._scan(Horizon.OPEN)
+        if plan is None or plan[0] > quiet_s:
+            return []
+        if plan[1] is None:
+            self._filter.settle()
+            self._scan(Horizon.OPEN)
+            plan = self._stall_plan(idle)
+        if plan is not None and plan[1] is not None:
+            self._emit(_End(plan[1], "stall"))
+            self._stalled = True
+            self._scan(Horizon.OPEN)
         return self._take_out()
 
     def next_stall_s(self, idle: bool) -> float | None:
@@ -182,7 +184,7 @@ class Splitter:
         self._filter.run(final=True)
         self._scan(Horizon.CLOSED)
         self._emit(_End(self._tape.length, reason))
-        self._filter.begin_line()
+        self._filter.restart()
         return self._take_out()
 
     def _take_out(self) -> list[Segment]:

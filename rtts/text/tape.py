@@ -159,6 +159,14 @@ class Tape:
         self._dropped = 0
         self._broken = True
 
+    def restart(self) -> None:
+        """What comes next has nothing to do with what was written."""
+        self._head = None
+        self._last = ""
+        self._at_start = True
+        self._hard = self._broken = False
+        self._lines = self._dropped = 0
+
     def drop(self, source: int, count: int) -> None:
         """Source characters that leave no trace."""
         if not self._broken:
