@@ -200,6 +200,8 @@ class Hub:
 
         Called after every call into a session, in the same turn of the loop.
         """
+        if host.is_forgotten:
+            return
         session = host.session
         try:
             self._submit(host)
@@ -237,23 +239,33 @@ class Hub:
             self._handle_events()
 
     def _handle_events(self) -> None:
-        """Give each event to its session, which speaks before the next event's turn."""
+        """Give each event to its session, and let that speak."""
         now = self.clock()
         turn_ends = now + TURN_S
+        silent: SessionHost | None = None  # was given events and has not spoken yet
         while self._news or self._turns:
             if self._news:
                 self._tell_server(self._news.popleft())
                 continue
-            event = self._turns.pop(now)
+            event, is_awaited = self._turns.pop(now)
             host = self._routes[event.utterance_id]
+            if silent is not None and silent is not host:
+                self.pump(silent)
             self._hand_over(host, event, now)
-            if not isinstance(event, WordsTimed):  # its marks go out with the audio they are of
+            silent = host
+            # Marks go out with the audio they are of.
+            if is_awaited and not isinstance(event, WordsTimed):
                 self.pump(host)
+                silent = None
             now = self.clock()
             if now > turn_ends:
-                asyncio.get_running_loop().call_soon(self._handle_events)
-                return
-        self._is_handling = False
+                break
+        if silent is not None:
+            self.pump(silent)
+        if self._news or self._turns:
+            asyncio.get_running_loop().call_soon(self._handle_events)
+        else:
+            self._is_handling = False
 
     def _tell_server(self, event: EngineEvent) -> None:
         if isinstance(event, EngineReady):

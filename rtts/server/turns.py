@@ -2,9 +2,10 @@
 
 An engine that is ahead hands over seconds of many replies at once, and encoding them takes longer
 than handing over. Taken in order of arrival, one reply gets five seconds ahead while another falls
-silent. So every utterance has a line of its own, and the line is next whose listener has heard up
+silent. So every utterance has a line of its own, and the line is next whose listener has audio up
 to the earliest moment. Who has heard nothing yet comes before all, and what costs nothing (an end,
-a refusal) is never kept waiting. Knows nothing about sessions or sockets.
+a refusal) is never kept waiting. Between listeners who have plenty, a line keeps its turn for a few
+pieces, which then share one write. Knows nothing about sessions or sockets.
 """
 
 from __future__ import annotations
@@ -17,14 +18,19 @@ from rtts.engine.interface import AudioProduced, UtteranceEvent, WordsTimed
 
 _BYTES_PER_SAMPLE = 2
 _AT_ONCE = 0.0
+# A listener with this much in hand can wait for others' turns, and for company in a write.
+COMFORT_S = 1.0
+# How much audio such a line may take in one turn: 4 messages of 80 ms.
+TURN_AUDIO_S = 0.32
 
 
 class _Line:
     """What waits of one utterance, and until when its listener has audio (0 before the first)."""
 
-    __slots__ = ("heard_until", "waiting")
+    __slots__ = ("heard_until", "number", "waiting")
 
-    def __init__(self) -> None:
+    def __init__(self, number: int) -> None:
+        self.number = number
         self.waiting: deque[UtteranceEvent] = deque()
         self.heard_until = _AT_ONCE
 
@@ -38,9 +44,10 @@ class Turns:
     def __init__(self) -> None:
         self.rate_hz = 24_000  # of the engine's PCM
         self._lines: dict[int, _Line] = {}
-        # One entry for each line with something in it: (when it is due, order of entry, id).
+        # One entry for each line with something in it: (when it is due, rank among equals, id).
         self._due: list[tuple[float, int, int]] = []
         self._order = itertools.count()
+        self._now = 0.0  # of the last `pop`
 
     def __bool__(self) -> bool:
         while self._due and self._due[0][2] not in self._lines:
@@ -54,7 +61,7 @@ class Turns:
 
     def begin(self, utterance_id: int) -> None:
         """An utterance was sent to the engine."""
-        self._lines[utterance_id] = _Line()
+        self._lines[utterance_id] = _Line(next(self._order))
 
     def end(self, utterance_id: int) -> None:
         """An utterance is over; what still waits of it is dropped."""
@@ -69,20 +76,31 @@ class Turns:
         if len(line.waiting) == 1:
             self._enter(event.utterance_id, line)
 
-    def pop(self, now: float) -> UtteranceEvent:
-        """The next event. Only while there is one."""
+    def pop(self, now: float) -> tuple[UtteranceEvent, bool]:
+        """Take the next event, while there is one.
+
+        Returns:
+            The event, and whether somebody waits for it: what comes of it should be written at
+            once.
+        """
         assert self, "nothing waits"
+        self._now = now
         utterance_id = heapq.heappop(self._due)[2]
         line = self._lines[utterance_id]
         event = line.waiting.popleft()
+        is_awaited = line.heard_until < now + COMFORT_S
         if isinstance(event, AudioProduced) and event.pcm:
             duration_s = len(event.pcm) / _BYTES_PER_SAMPLE / self.rate_hz
             line.heard_until = max(line.heard_until, now) + duration_s
         if line.waiting:
             self._enter(utterance_id, line)
-        return event
+        return event, is_awaited
 
     def _enter(self, utterance_id: int, line: _Line) -> None:
-        is_audio = isinstance(line.waiting[0], AudioProduced | WordsTimed)
-        due = line.heard_until if is_audio else _AT_ONCE
-        heapq.heappush(self._due, (due, next(self._order), utterance_id))
+        due, rank = line.heard_until, next(self._order)
+        if not isinstance(line.waiting[0], AudioProduced | WordsTimed):
+            due = _AT_ONCE
+        elif due > self._now + COMFORT_S:
+            # Equal until the line is through with its turn, and then behind the others.
+            due, rank = due - due % TURN_AUDIO_S, line.number
+        heapq.heappush(self._due, (due, rank, utterance_id))

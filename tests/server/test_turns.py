@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rtts.engine.interface import AudioProduced, FinishReason, UtteranceFinished, WordsTimed
-from rtts.server.turns import Turns
+from rtts.server.turns import COMFORT_S, TURN_AUDIO_S, Turns
 
 events = st.tuples(st.integers(1, 4), st.sampled_from(["audio", "words", "end"]), st.integers(0, 8))
 
@@ -22,7 +22,7 @@ def made(utterance: int, kind: str, n: int, size: int = 1):
 def drained(turns: Turns, now: float = 1000.0) -> list:
     out = []
     while turns:
-        out.append(turns.pop(now))
+        out.append(turns.pop(now)[0])
     return out
 
 
@@ -35,7 +35,7 @@ def test_every_utterances_events_come_out_in_order(steps):
     for n, step in enumerate(steps):
         if step == "pop":
             if turns:
-                popped.append(turns.pop(1000.0 + n / 100))
+                popped.append(turns.pop(1000.0 + n / 100)[0])
         else:
             utterance, kind, size = step
             event = made(utterance, kind, n, size)
@@ -48,7 +48,11 @@ def test_every_utterances_events_come_out_in_order(steps):
 
 @given(st.integers(2, 12), st.integers(1, 40))
 def test_all_get_ahead_together(n_utterances, n_chunks):
-    """Of many replies handed over one after the other, none gets a chunk further than another."""
+    """Of many replies handed over one after the other, none gets ahead of another.
+
+    By more than a piece while a listener has little in hand; by more than a turn when all have
+    plenty.
+    """
     turns = Turns()
     for utterance in range(n_utterances):
         turns.begin(utterance)
@@ -56,8 +60,27 @@ def test_all_get_ahead_together(n_utterances, n_chunks):
             turns.push(made(utterance, "audio", n))
     heard = dict.fromkeys(range(n_utterances), 0)
     while turns:
-        heard[turns.pop(1000.0).utterance_id] += 1
-        assert max(heard.values()) - min(heard.values()) <= 1
+        event, is_awaited = turns.pop(1000.0)
+        assert is_awaited == (heard[event.utterance_id] * 0.08 < COMFORT_S)
+        heard[event.utterance_id] += 1
+        least, most = min(heard.values()), max(heard.values())
+        assert most - least <= (1 if least * 0.08 < COMFORT_S - TURN_AUDIO_S else 5)
+
+
+def test_a_turn_is_a_few_pieces_between_those_who_have_plenty():
+    """Runs of one utterance, so that they share a write; singly while anybody may run dry."""
+    turns, runs = Turns(), []
+    for utterance in (1, 2):
+        turns.begin(utterance)
+        for n in range(60):
+            turns.push(made(utterance, "audio", n))
+    for event in drained(turns):
+        if runs and runs[-1][0] == event.utterance_id:
+            runs[-1][1] += 1
+        else:
+            runs.append([event.utterance_id, 1])
+    assert all(length == 1 for _, length in runs[:20])
+    assert min(length for _, length in runs[30:-2]) >= 3 and max(n for _, n in runs) <= 9
 
 
 def test_who_has_heard_nothing_comes_first():
@@ -66,7 +89,7 @@ def test_who_has_heard_nothing_comes_first():
     for utterance in (1, 2):
         turns.begin(utterance)
     turns.push(made(1, "audio", 0))
-    assert turns.pop(1000.0).utterance_id == 1
+    assert turns.pop(1000.0)[0].utterance_id == 1
     turns.push(made(1, "audio", 1))
     turns.push(made(2, "words", 0))
     turns.push(made(2, "audio", 0))
@@ -82,7 +105,7 @@ def test_who_is_dry_comes_before_who_is_ahead():
     drained(turns)  # 1 has heard until 1004, 2 until 1000.08
     turns.push(made(1, "audio", 1))
     turns.push(made(2, "audio", 1))
-    assert turns.pop(1002.0).utterance_id == 2
+    assert turns.pop(1002.0)[0].utterance_id == 2
 
 
 def test_an_end_does_not_wait_for_others_audio():
@@ -95,7 +118,7 @@ def test_an_end_does_not_wait_for_others_audio():
     for n in range(5):
         turns.push(made(1, "audio", n))
     turns.push(made(2, "end", 0))
-    assert turns.pop(1000.0).utterance_id == 2
+    assert turns.pop(1000.0)[0].utterance_id == 2
 
 
 def test_what_has_ended_is_dropped():
