@@ -49,11 +49,15 @@ class _Packer(Protocol):
     def finish(self) -> list[Packet]:
         """Encode the rest."""
 
+    def set_complexity(self, complexity: int) -> None:
+        """Change the effort, where there is any to change."""
+
 
 class StreamEncoder:
     """Encodes one utterance. Owner: that utterance.
 
-    The packets' payloads, concatenated, are the same bytes for every chunking of the same PCM.
+    The packets' payloads, concatenated, are the same bytes for every chunking of the same PCM, as
+    long as nobody calls `set_complexity` on the way.
 
     Attributes:
         pre_skip: Samples at 48 kHz to drop from the start of the decoded audio (0 unless Opus).
@@ -104,6 +108,10 @@ class StreamEncoder:
         packets = self._packer.take(rest) if rest else []
         return self._count(packets + self._packer.finish())
 
+    def set_complexity(self, complexity: int) -> None:
+        """Change Opus' effort (0 to 10) from the next packet on; other codecs have none."""
+        self._packer.set_complexity(complexity)
+
     def _count(self, packets: list[Packet]) -> list[Packet]:
         for packet in packets:
             self._packed_samples += packet.samples
@@ -131,6 +139,9 @@ class SamplePacker:
         header, self._header = self._header, b""
         payload = self._code(pcm) if self._code else pcm
         return [Packet(header + payload if header else payload, len(pcm) // SAMPLE_BYTES)]
+
+    def set_complexity(self, complexity: int) -> None:
+        """There is none."""
 
     def finish(self) -> list[Packet]:
         """Nothing is left, unless no audio came at all: then the header is."""
@@ -160,6 +171,7 @@ class OpusPacker:
         encoder.vbr = 1
         self.pre_skip_samples = encoder.lookahead
         self.pre_skip = self.pre_skip_samples * GRANULES_PER_S // sample_rate_hz
+        self._encoder = encoder
         self._encode = encoder.encode
         self._frame_samples = sample_rate_hz * frame_ms // 1000
         self._frame_bytes = self._frame_samples * SAMPLE_BYTES
@@ -174,6 +186,10 @@ class OpusPacker:
     def finish(self) -> list[Packet]:
         """Encode the rest, continued by silence to the end of a packet."""
         return self.drain() if self.samples else []
+
+    def set_complexity(self, complexity: int) -> None:
+        """Change the effort."""
+        self._encoder.complexity = complexity
 
     def drain(self) -> list[Packet]:
         """The same, but at least one packet, even of a stream without audio."""
@@ -206,6 +222,10 @@ class OggOpusPacker:
         """Encode what fills pages."""
         # More will follow: the encoder's lookahead alone makes a packet at the end.
         return self._write(self._opus.take(pcm))
+
+    def set_complexity(self, complexity: int) -> None:
+        """Change the effort."""
+        self._opus.set_complexity(complexity)
 
     def finish(self) -> list[Packet]:
         """Encode the rest; the last page cuts it at the number of samples taken."""

@@ -115,7 +115,7 @@ class Context:
             options.audio_format,
             source_rate_hz=service.capabilities.sample_rate_hz,
             packets_per_message=limits.packets_per_message,
-            complexity=limits.opus_complexity,
+            effort=service.effort,
         )
         self.pacer = Pacer(options.max_lead_s, limits.delivery_markers)
         self.delivery = Delivery(

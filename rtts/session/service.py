@@ -16,6 +16,7 @@ from rtts.engine.interface import (
 )
 from rtts.errors import EngineDeadError, OverloadedError, ShuttingDownError
 from rtts.metrics import RollingLatency
+from rtts.session.effort import OpusEffort
 
 # Retry no sooner than this: a tighter loop of refused clients is load by itself.
 MIN_RETRY_S = 0.25
@@ -27,16 +28,20 @@ class Service:
     Owner: event loop.
     """
 
-    def __init__(self, *, epoch_s: float, max_backlog_s: float = 2.0) -> None:
+    def __init__(
+        self, *, epoch_s: float, max_backlog_s: float = 2.0, effort: OpusEffort | None = None
+    ) -> None:
         """Start with no engine.
 
         Args:
             epoch_s: Unix time at monotonic zero, so that wall time is `epoch_s + now`.
             max_backlog_s: Predicted wait for first audio above which contexts are refused. Agent
                 frameworks give up on a silent context after 10 s and retry a refusal at once.
+            effort: How hard Opus tries; by default complexity 5 at the cost measured for it.
         """
         self.epoch_s = epoch_s
         self.max_backlog_s = max_backlog_s
+        self.effort = effort or OpusEffort(5, 125e-6)
         self.capabilities: Capabilities | None = None  # set by the first EngineReady
         self.is_engine_up = False
         self.is_ready = False  # set by the server after prewarming
@@ -78,11 +83,13 @@ class Service:
     def utterance_started(self) -> None:
         """An utterance went to the engine."""
         self.live_utterances += 1
+        self.effort.follow(self.live_utterances)
         self.started_since_load += 1
 
     def utterance_ended(self) -> None:
         """An utterance's session is through with it."""
         self.live_utterances -= 1
+        self.effort.follow(self.live_utterances)
 
     def note_first_packet(self, latency_s: float, *, budget_s: float, now: float) -> None:
         """A context's first audio left."""

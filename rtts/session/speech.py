@@ -9,6 +9,7 @@ from __future__ import annotations
 from rtts.audio.formats import AudioFormat, Packet, make_encoder
 from rtts.protocol.audio_message import join_packets
 from rtts.protocol.events import Audio, AudioFlags, StreamFormat
+from rtts.session.effort import OpusEffort
 
 OPUS_RATE_HZ = 48_000  # the rate `pre_skip` is counted at (RFC 7845 section 5.1)
 PTS_MODULUS = 1 << 32  # the header's field is a u32
@@ -35,7 +36,7 @@ class Speech:
         *,
         source_rate_hz: int,
         packets_per_message: int,
-        complexity: int,
+        effort: OpusEffort,
     ) -> None:
         self._ctx = ctx
         self._stream = stream
@@ -43,7 +44,9 @@ class Speech:
         self.source_rate_hz = source_rate_hz
         self._is_packets = audio_format.codec == "opus" and audio_format.container == "raw"
         self._per_message = packets_per_message if self._is_packets else 0
-        self._encoder = make_encoder(audio_format, source_rate_hz, complexity=complexity)
+        self._encoder = make_encoder(audio_format, source_rate_hz, complexity=effort.level)
+        self._effort = effort
+        self._effort_level = effort.level
         self._pts = 0  # decoder samples of the format's rate, pre-skip included
         self._opened_segment = -1  # last segment that had a message
         self._is_finished = False
@@ -104,6 +107,9 @@ class Speech:
             Messages that are complete now; up to a packet's worth may wait for more audio.
         """
         self.source_samples += len(pcm) // 2
+        if self._effort_level != self._effort.level:
+            self._effort_level = self._effort.level
+            self._encoder.set_complexity(self._effort_level)
         packets = self._encoder.encode(pcm) if pcm else []
         if is_final:
             packets += self._drain()
