@@ -85,6 +85,9 @@ class TestParts:
         ("variable", "text"),
         [
             ("RTTS_ENGINE_WORKERS", "0"),
+            ("RTTS_SESSION_OPUS_COMPLEXITY", "11"),
+            ("RTTS_SESSION_MAX_CONTEXTS", "0"),
+            ("RTTS_SESSION_BUDGET_S", "0"),
             ("RTTS_TONE_CHUNK_S", "5"),
             ("RTTS_TONE_VOICES", "alto"),
         ],
