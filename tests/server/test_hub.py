@@ -159,6 +159,16 @@ async def test_words_wait_for_the_audio_they_are_of(world):
     assert len(one.session.events) == 2
 
 
+async def test_pieces_for_who_has_plenty_share_a_write(world):
+    """Once a listener has a second in hand, pieces are written together, and the last ones too."""
+    one = world.session(1)
+    world.hub.deliver([AudioProduced(1, 0, bytes(2 * 1920)) for _ in range(40)])
+    kinds = [kind for kind, _ in world.log]
+    assert kinds.count("event") == 40 and one.session.events
+    assert kinds[:24] == ["event", "flush"] * 12
+    assert kinds.count("flush") < 25 and kinds[-1] == "flush"
+
+
 async def test_engine_events_go_to_the_server(world):
     """What is not about an utterance is told once, in order."""
     one = world.session(1)
