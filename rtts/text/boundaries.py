@@ -67,6 +67,7 @@ _MAX_ABBREVIATION = 6
 
 _WIDE_FINAL = frozenset("。！？｡")
 _SPANISH_OPENERS = frozenset("¿¡")
+_ASIDES = frozenset("）】》〉")
 _NO_START = frozenset(",;:，、；：)]}）】》〉」』”’%％")
 _NO_WORD = frozenset("/+=|\\×÷^%")
 _BLANKS = re.compile(f"[ {LINE}{HARD}]*")
@@ -94,12 +95,14 @@ def read_final_mark(view: View, index: int) -> Decision:
     wide = not _WIDE_FINAL.isdisjoint(run)
     if cut == len(text):
         return (Kind.END if wide or _worth_ending(view, index, run) else Kind.GO_ON), cut
+    following = text[cut]
+    if following == BREAK:
+        return Kind.GO_ON, cut  # the break ends it
     if wide:
         return _after_wide(text, cut, end)
-    following = text[cut]
     if run[0] == "．" and following.isalnum():
         return (Kind.GO_ON if following.isdigit() else Kind.END), cut
-    if following.isspace() or following == BREAK:
+    if following.isspace():
         return _after_blank(view, index, run, cut)
     if following == SYMBOL or is_unspaced(following):
         return _before_unspaced(view, index, run, cut)
@@ -108,8 +111,10 @@ def read_final_mark(view: View, index: int) -> Decision:
 
 def _after_wide(text: str, cut: int, end: int) -> Decision:
     """A 。！？ ends unless what follows belongs to it."""
-    if text[cut] in _NO_START or (cut > end and _GOES_ON_JA.match(text, cut - 1)):
+    if text[cut] in _NO_START:
         return Kind.GO_ON, cut
+    if cut > end and (text[cut - 1] in _ASIDES or _GOES_ON_JA.match(text, cut - 1)):
+        return Kind.GO_ON, cut  # 《吧！》好吗, 「行こう！」と
     return Kind.END, cut
 
 
@@ -123,7 +128,7 @@ def _before_unspaced(view: View, index: int, run: str, cut: int) -> Decision:
     if run == "." and text[cut] != SYMBOL:
         token = text[token_before(text, view.start, index) : index]
         left = text[view.start : index]
-        if not token or token.isdigit() or not ends_sentence(left, token, "", view.latin):
+        if not token or token.isdecimal() or not ends_sentence(left, token, "", view.latin):
             return Kind.GO_ON, cut
     return Kind.END, cut
 
@@ -139,7 +144,7 @@ def _after_blank(view: View, index: int, run: str, cut: int) -> Decision:
         marker = run == "." and view.fresh and is_marker(text[view.start : index])
         return (Kind.GO_ON if marker else Kind.END), cut
     if text[blank_end : blank_end + 1] == BREAK:
-        return Kind.END, cut
+        return Kind.GO_ON, cut  # the break ends it
     first = _end(_LOOK_THROUGH, text, blank_end, blank_end + _MAX_LOOK_THROUGH)
     if first == len(text):
         if view.open:
@@ -224,8 +229,8 @@ def _following(view: View, stop: _Stop, token: str) -> str | None:
     if following.islower() and (first == stop.blank_end or text[stop.blank_end] == "("):
         if view.open and _LETTER_BEGUN.match(text, stop.blank_end):
             return None
-        if _LETTERED.match(text, stop.blank_end):
-            return "The"  # "(b)" and "b." begin a sentence like any capital
+        if _LETTERED.match(text, stop.blank_end):  # "(b)" and "b." begin one like any capital
+            return "The" if first == stop.blank_end else "(The"
     return following
 
 

@@ -100,17 +100,20 @@ _RUNS = re.compile(
 )
 
 
-def dominant_script(text: str) -> Script:
-    """The script most of `text`'s letters are written in; OTHER if it has none of the five.
+_ALPHABETS = (Script.LATIN, Script.CYRILLIC)
 
-    Han beside any kana counts as kana: Japanese prose is mostly Han by count of strokes, not by
-    what it is.
+
+def dominant_script(text: str) -> Script:
+    """The script most of `text` is written in; OTHER if it has no letters of the five.
+
+    An ideograph, a kana or a hangul block counts as two letters, and Han beside any kana as kana.
     """
     if text.isascii():
         return Script.LATIN if any(map(str.isalpha, text)) else Script.OTHER
     counts = dict.fromkeys(Script, 0)
     for match in _RUNS.finditer(text):
-        counts[Script(match.lastgroup or Script.OTHER)] += match.end() - match.start()
+        script = Script(match.lastgroup or Script.OTHER)
+        counts[script] += (match.end() - match.start()) * (1 if script in _ALPHABETS else 2)
     if counts[Script.KANA]:
         counts[Script.KANA] += counts.pop(Script.HAN)
     best = max(counts, key=lambda script: counts[script])

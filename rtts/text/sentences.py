@@ -86,14 +86,14 @@ def follows_marker(left: str, token: str) -> bool:
     if match is None or not left[-1:].isspace():
         return False
     marker, token = match.group(1), token.lstrip(_LEAD)
-    if marker.isdigit():
-        return token.isdigit() and len(token) <= 3 and int(token) == int(marker) + 1
+    if marker.isdecimal():
+        return token.isdecimal() and len(token) <= 3 and int(token) == int(marker) + 1
     return len(token) == 1 and ord(token) == ord(marker) + 1
 
 
 def unfinished(left: str, token: str, latin: str) -> bool:
     """Whether a stop after `token`, with nothing known to follow, may well not be an end."""
-    if not token or (token.isdigit() and len(token) <= 2) or _INITIALS.match(token):
+    if not token or (token.isdecimal() and len(token) <= 2) or _INITIALS.match(token):
         return True
     language = language_of(token, latin)
     keys = _keys(token)
@@ -121,7 +121,7 @@ def ends_sentence(left: str, token: str, following: str, latin: str) -> bool:
         return False
     if verdict is not None:
         return verdict
-    if following[:1].islower() and (len(token) == 1 or "." in token or token[-1].isdigit()):
+    if following[:1].islower() and (len(token) == 1 or "." in token or token[-1].isdecimal()):
         return False
     return _asks(language, left, following or "The")
 
@@ -136,7 +136,7 @@ def _asks(language: str, left: str, following: str) -> bool:
 def _by_lists(left: str, token: str, following: str, language: str) -> bool | None:
     """What abbreviations, initials and ordinals say; None if they say nothing."""
     number = token.lstrip("-–+#$€£(")
-    if number.isdigit():
+    if number.isdecimal():
         return _after_number(left, number, following, language)
     if language not in TITLES:
         return None

@@ -55,7 +55,7 @@ TITLES = _sets(
         "et.al resp",
         "de": "dr prof hr hrn fr frl st nr bzw ca vgl evtl ggf sog inkl exkl zzgl abzgl bspw z.b d.h "
         "u.a i.d.r v.a s.o s.u o.g u.u z.t z.z i.v i.a m.e geb dipl ing mag hl kath ev insb max "
-        "mind abs abb bd tab kap art tel allg bes jew ehem ehemal gem lt abt v.chr n.chr dr.med",
+        "mind abs abb bd tab kap art tel allg bes jew ehem ehemal gem lt abt dr.med",
         "fr": "m mm mme mmes mlle mlles me dr drs pr prof st ste sts bd boul av cf env éd ex p.ex "
         "c.-à-d c-à-d max min av.j.-c resp ing mgr",
         "es": "sr sra sres sras srta srtas dr dra dres d dª dña fr ud uds vd vds prof profa ing lic arq "
@@ -96,7 +96,7 @@ TAILS = _sets(
     {
         "en": "etc inc ltd co corp jr sr bros dept univ assn ave blvd rd esq ph.d m.d b.a m.a b.sc m.sc "
         "d.c u.s u.s.a u.k e.u u.n a.m p.m b.c a.d al",
-        "de": "usw etc str co mio mrd jh jhd std min sek stk gmbh",
+        "de": "v.chr n.chr chr usw etc str co mio mrd jh jhd std min sek stk gmbh",
         "fr": "etc hab j.-c ltd cie sarl",
         "es": "etc ee.uu uu s.a a.c d.c cía ltda hab hs km min seg h",
         "it": "ecc etc a.c d.c s.p.a s.r.l",
