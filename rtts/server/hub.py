@@ -239,6 +239,15 @@ class Hub:
             self._handle_events()
 
     def _handle_events(self) -> None:
+        try:
+            self._take_turn()
+        finally:  # also after a bug: one that stopped the hub would silence everybody
+            if self._news or self._turns:
+                asyncio.get_running_loop().call_soon(self._handle_events)
+            else:
+                self._is_handling = False
+
+    def _take_turn(self) -> None:
         """Give each event to its session, and let that speak."""
         now = self.clock()
         turn_ends = now + TURN_S
@@ -262,10 +271,6 @@ class Hub:
                 break
         if silent is not None:
             self.pump(silent)
-        if self._news or self._turns:
-            asyncio.get_running_loop().call_soon(self._handle_events)
-        else:
-            self._is_handling = False
 
     def _tell_server(self, event: EngineEvent) -> None:
         if isinstance(event, EngineReady):
@@ -388,4 +393,7 @@ class Hub:
         self._forget(host)
         outlet, host.outlet = host.outlet, None
         if outlet is not None:
-            outlet.failed()
+            try:
+                outlet.failed()
+            except Exception:
+                log.exception("telling the client of session %s failed", host.session.session_id)

@@ -334,3 +334,14 @@ async def test_an_engine_event_that_breaks_the_server_does_not_stop_the_rest(wor
     world.hub.deliver([EngineLoad(0, 0, 0), audio(1)])
     assert one.session.events == [audio(1)]
     assert "ZeroDivisionError" in caplog.text
+
+
+async def test_a_bug_in_the_hub_itself_does_not_silence_everybody(world, monkeypatch):
+    """Whatever raises, events that come later are handled."""
+    one = world.session(1)
+    monkeypatch.setattr(world.hub, "_hand_over", lambda *args: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        world.hub.deliver([audio(1)])
+    monkeypatch.undo()
+    world.hub.deliver([audio(1)])
+    assert one.session.events == [audio(1)]
