@@ -11,6 +11,9 @@ the next, so that windows of any length join exactly: nothing is computed twice 
 approximated but the scale of the int8 activations, which the model takes over each window instead
 of over the sentence. It lags 27 frames (9 convolutions of 3) behind its input.
 
+On the way the depthwise convolutions of both parts are given a second dimension of height 1, for
+which onnxruntime has a kernel three times as fast as the one for sequences.
+
 Knows nothing about text, audio or time.
 """
 
@@ -33,7 +36,9 @@ from rtts.engine.cpu.onnx_graph import (
     Tensor,
     attribute_name,
     integer_attribute,
+    integers_attribute,
     read_graph,
+    read_integers,
 )
 
 FRAME_HZ: Final = 80  # spectral frames a second: 300 samples at 24 kHz
@@ -147,7 +152,8 @@ def _session(model: bytes, threads: int) -> onnxruntime.InferenceSession:
 
 
 def _prosody_model(graph: Graph) -> bytes:
-    return graph.between(
+    flat = graph.with_indices("axis.height", (2,)).rewired(_in_the_plane, keeps_shapes=True)
+    return flat.between(
         inputs=(Tensor("ids", INT64, (1, "L")), Tensor("speed", FLOAT, (1,))),
         outputs=(
             Tensor(_DURATIONS, FLOAT, ("L",)),
@@ -190,9 +196,10 @@ def _decoder_model(graph: Graph) -> bytes:
         .with_indices("from.history", (-2 * _REACH,))
         .with_indices("to.history", (2**31 - 1,))
         .with_indices("axis.time", (2,))
+        .with_indices("axis.height", (2,))
         .rewired(lambda node: _carry_frames(node, order))
+        .rewired(_in_the_plane)
     )
-    # The convolution over the features itself has no residual around it and no node that makes it.
     return streaming.between(
         inputs=(
             Tensor(_FEATURES, FLOAT, (1, _FEATURE_CHANNELS, "N")),
@@ -245,3 +252,30 @@ def _streaming_convolution(node: Node, index: int) -> Iterable[Node]:
     yield Node("Slice", (wide, "from.history", "to.history", "axis.time"), (_history(index),))
     yield Node("Slice", (wide, "from.middle", "to.middle", "axis.time"), (middle,))
     yield Node(node.op_type, (wide, *node.inputs[1:]), node.outputs, unpadded, node.name)
+
+
+def _in_the_plane(node: Node) -> Iterable[Node]:
+    """A depthwise convolution over a sequence, as one over a plane of height 1; others as they are."""
+    given = {attribute_name(each): read_integers(each) for each in node.attributes}
+    if node.op_type != "Conv" or given["group"] == (1,):
+        yield node
+        return
+    pads = given.get("pads", (0, 0))
+    source, weight, bias = node.inputs
+    flat, flat_weight, made = (f"{node.outputs[0]}.{part}" for part in ("x", "w", "y"))
+    yield Node("Unsqueeze", (source, "axis.height"), (flat,))
+    yield Node("Unsqueeze", (weight, "axis.height"), (flat_weight,))  # once, at loading
+    yield Node(
+        "Conv",
+        (flat, flat_weight, bias),
+        (made,),
+        (
+            integers_attribute("dilations", (1, *given["dilations"])),
+            integer_attribute("group", given["group"][0]),
+            integers_attribute("kernel_shape", (1, *given["kernel_shape"])),
+            integers_attribute("pads", (0, pads[0], 0, pads[1])),
+            integers_attribute("strides", (1, *given["strides"])),
+        ),
+        node.name,
+    )
+    yield Node("Squeeze", (made, "axis.height"), node.outputs)

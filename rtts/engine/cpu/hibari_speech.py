@@ -9,6 +9,7 @@ Knows nothing about credit, chunks, utterances or clocks.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,13 +33,20 @@ from rtts.engine.cpu.voice import SAMPLE_RATE_HZ, SILENCE, FloatArray, Speech, T
 from rtts.engine.cpu.waveform import HOP_SAMPLES, VOICED_HZ, Waveform
 from rtts.engine.interface import Word
 
-# The first window reaches this far past the end of the leading pause: sound starts 2 to 7 frames
-# before that end, so that ten frames or more of it are at hand.
-_HEAD_FRAMES: Final = 8
 # Phonemes of a piece, see `pieces.cut`. A first piece of 60 takes 10 ms to its first sound, one of
 # 220 takes 25 ms (one shared core of an EPYC); cutting inside sentences costs melody, so that only
 # who waits for a first sound gets it.
 _LONGEST, _LONGEST_FIRST = 160, 60
+# The decoder starts this long before the end of the leading pause, at speed 1. Sound starts up to 7
+# frames before that end, and 8 frames of silence before it make it as exact as all of them do
+# (440 sentences). At lower speeds it starts earlier: up to 17 frames at 0.7.
+_LEAD_FRAMES: Final = 15
+# The first window reaches this far past that end, so that ten frames or more of sound are at hand.
+_HEAD_FRAMES: Final = 8
+# The decoder stops this long after the start of the last phoneme, at speed 1: in 98 % of 440
+# sentences sound has ended 8 frames before. In the others it goes on to the true end.
+_TAIL_FRAMES: Final = 20
+_MARGIN_FRAMES: Final = 8
 # Later windows, in frames of 12.5 ms. A window costs 0.5 ms, for reading 5 MB of weights, and 0.03 ms
 # a frame, so that large ones save work: with these a sentence costs 3 to 9 % more than in one go,
 # with (32, 64, 80) 13 %. Small ones first, for the listener has little in hand; none so large that
@@ -48,11 +56,11 @@ _SHORTEST_WINDOW: Final = 16  # a shorter rest joins the window before it
 # exp(-1.5) in a spectrum is about -60 dBFS in the samples (median over 1,300 frames of 17 texts;
 # silence lies below -75).
 _AUDIBLE_LOG_MAGNITUDE: Final = -1.5
-# The network's durations lag behind what is heard: at 21 pauses inside sentences sound starts a
-# median of 5 frames before, and ends 2 frames before, the nominal boundary.
+# The network's durations lag behind what is heard: at 219 pauses inside sentences sound starts a
+# median of 3 frames before the nominal boundary, 3 to 5 at other speeds.
 _DURATION_LAG_FRAMES: Final = 4
 # Before a pause the last phoneme is stretched into the silence; of its length no more than this is
-# heard (14 sentence ends: 6 to 14 frames).
+# heard (99 % of 440 sentence ends).
 _FINAL_PHONEME_FRAMES: Final = 14
 
 
@@ -72,15 +80,19 @@ class WordFrames:
 class PieceSpeech:
     """Speech of one piece, window by window. Owner: a `HibariSpeech`.
 
+    Frames are counted from the start of what the network makes of the piece.
+
     Args:
         net: Shared.
         prosody: Of the piece.
+        sound: First and last frame, exclusive, that the decoder need see.
         lead: Frames to keep before the first sound.
         pause: Frames to keep after the last sound.
         words_end: Frame that is kept in any case, for the last word is said to last until then.
         seed: Of the noise.
 
     Attributes:
+        onset: The frame at which the first sound is; -1 if there is none.
         first_hop: The frame at which the first sample lies.
         is_done: All samples were given.
     """
@@ -90,6 +102,7 @@ class PieceSpeech:
         net: HibariNet,
         prosody: Prosody,
         *,
+        sound: tuple[int, int],
         lead: int,
         pause: int,
         words_end: float,
@@ -98,21 +111,20 @@ class PieceSpeech:
         self._net = net
         self._prosody = prosody
         self._pause = pause
-        self._words_end = int(np.ceil(words_end))
+        self._words_end = math.ceil(words_end)
         self._state = DecoderState()
-        self._length = len(prosody.pitch)
-        self._fed = 0  # frames that went into the decoder
+        begin, self._end = sound  # where the decoder starts and stops
+        self._fed = self._known = begin  # frames before which all went in, and all came out
         self._windows = 0
-        self._known = 0  # frames that came out
-        self._onset = self._last_audible = -1
+        self.onset = self._last_audible = -1
         spectra = [self._decode()]
-        while self._onset < 0 and self._fed < self._length:
+        while self.onset < 0 and self._fed < self._end:
             spectra.append(self._decode())
-        self.is_done = self._onset < 0
-        self.first_hop = max(1, self._onset - lead)
+        self.is_done = self.onset < 0
+        self.first_hop = max(begin + 1, self.onset - lead)
         self._waveform = Waveform(prosody.pitch, self.first_hop, seed)
         # The first call of advance renders what was decoded in search of the onset.
-        self._decoded: FloatArray | None = np.concatenate(spectra)[self.first_hop - 1 :]
+        self._decoded: FloatArray | None = np.concatenate(spectra)[self.first_hop - 1 - begin :]
         self._withheld = SILENCE  # rendered, and given only if sound follows
         self._given = self.first_hop  # hops before this one were given, or trimmed
 
@@ -122,9 +134,11 @@ class PieceSpeech:
         self._decoded = None
         made = [self._withheld, self._waveform.render(decoded)]
         end = self._last_audible + 1 + self._pause
-        if self._fed == self._length:
+        if self._fed == self._end:
             made.append(self._waveform.flush())
-            end = min(self._length, max(end, self._words_end))
+            end = max(end, self._words_end)
+            missing = end - (self._end + 1)  # hops; what follows is silent
+            made.append(np.zeros(max(0, missing) * HOP_SAMPLES, np.float32))
             self.is_done = True
         samples = np.concatenate(made)
         keep = max(0, min(len(samples), (end - self._given) * HOP_SAMPLES))
@@ -134,17 +148,24 @@ class PieceSpeech:
 
     def _decode(self) -> FloatArray:
         """Spectra of the next window."""
-        size = self._window_frames()
-        if self._length - self._fed - size < _SHORTEST_WINDOW:
-            size = self._length - self._fed
-        begin, self._fed = self._fed, self._fed + size
-        features = np.ascontiguousarray(self._prosody.features[:, :, begin : self._fed])
-        spectra = self._net.decode(features, self._state, last=self._fed == self._length)
+        begin, history = self._fed, list(self._state.history)
+        end = begin + self._window_frames()
+        if self._end - end < _SHORTEST_WINDOW:
+            end = self._end
+        features = np.ascontiguousarray(self._prosody.features[:, :, begin:end])
+        spectra = self._net.decode(features, self._state, last=end == self._end)
         audible = np.flatnonzero(self._is_audible(spectra))
-        if len(audible):
-            self._last_audible = self._known + int(audible[-1])
-            if self._onset < 0:
-                self._onset = self._known + int(audible[0])
+        sound_end = self._known + int(audible[-1]) if len(audible) else self._last_audible
+        is_cut_short = end == self._end and sound_end > self._end - _MARGIN_FRAMES
+        if is_cut_short and self._end < len(self._prosody.pitch):
+            # The last sound is longer than it usually is: once more, to the true end.
+            self._end = len(self._prosody.pitch)
+            self._state.history = history
+            return self._decode()
+        if self.onset < 0 and len(audible):
+            self.onset = self._known + int(audible[0])
+        self._last_audible = sound_end
+        self._fed = end
         self._known += len(spectra)
         self._windows += 1
         return spectra
@@ -152,7 +173,7 @@ class PieceSpeech:
     def _window_frames(self) -> int:
         if not self._windows:
             leading = int(self._prosody.durations[0]) * FRAMES_PER_UNIT
-            return leading + _HEAD_FRAMES + LAG_FRAMES
+            return max(leading - self._fed, 0) + _HEAD_FRAMES + LAG_FRAMES
         return _WINDOWS[min(self._windows, len(_WINDOWS)) - 1]
 
     def _is_audible(self, spectra: FloatArray) -> npt.NDArray[np.bool_]:
@@ -237,6 +258,7 @@ class HibariSpeech:
         speech = PieceSpeech(
             self._net,
             prosody,
+            sound=sounding_frames(piece, prosody.durations, self._speed),
             lead=round(self._trim.leading_s * FRAME_HZ),
             pause=round(self._trim.pause_s(piece.mark) * FRAME_HZ),
             words_end=timed[-1].end if timed else 0.0,
@@ -244,14 +266,15 @@ class HibariSpeech:
         )
         if not speech.is_done:  # else there is not a sound in it, and no words to time
             self._piece = speech
-            self._time_words(timed, speech.first_hop)
+            self._time_words(timed, speech.first_hop, speech.onset)
 
-    def _time_words(self, timed: Sequence[WordFrames], first_hop: int) -> None:
+    def _time_words(self, timed: Sequence[WordFrames], first_hop: int, onset: int) -> None:
         """Note word times from the start of the segment, in order and not overlapping."""
         begun_s = self._given_samples / SAMPLE_RATE_HZ
         continues = self._pieces[0][1].chunks[0].word if self._pieces else NO_WORD
         for each in timed:
-            start_s = max(self._words_end_s, begun_s + (each.start - first_hop) / FRAME_HZ)
+            start = min(each.start, onset) if each is timed[0] else each.start
+            start_s = max(self._words_end_s, begun_s + (start - first_hop) / FRAME_HZ)
             end_s = max(start_s, begun_s + (each.end - first_hop) / FRAME_HZ)
             if self._open_word_s is not None:
                 start_s, self._open_word_s = self._open_word_s, None
@@ -260,6 +283,23 @@ class HibariSpeech:
                 self._open_word_s = start_s
             else:
                 self._words.append(Word(*self._reading.spans[each.word], start_s, end_s))
+
+
+def sounding_frames(piece: Piece, durations: FloatArray, speed: float) -> tuple[int, int]:
+    """The frames of a piece outside which it is silent, but for rare cases at the end.
+
+    Args:
+        piece: As it was read.
+        durations: `[L]` units of each of its phonemes, with the two pads.
+        speed: At which.
+    """
+    starts = np.concatenate(([0.0], np.cumsum(durations))) * FRAMES_PER_UNIT
+    begin = int(starts[1]) - round(_LEAD_FRAMES * max(1.0, speed**-2))
+    sounds = [at for at, p in enumerate(piece.phonemes, 1) if p not in SILENT_PHONEMES]
+    end = length = int(starts[-1])
+    if sounds:
+        end = int(starts[sounds[-1]]) + round(_TAIL_FRAMES * max(1.0, 1 / speed))
+    return max(0, begin), min(end, length)
 
 
 def word_frames(piece: Piece, durations: FloatArray) -> list[WordFrames]:

@@ -29,7 +29,8 @@ _NODE_INPUT, _NODE_OUTPUT, _NODE_NAME, _NODE_OP_TYPE, _NODE_ATTRIBUTE, _NODE_DOM
     5,
     7,
 )
-_ATTRIBUTE_NAME, _ATTRIBUTE_INT, _ATTRIBUTE_TYPE, _ATTRIBUTE_TYPE_INT = 1, 3, 20, 2
+_ATTRIBUTE_NAME, _ATTRIBUTE_INT, _ATTRIBUTE_INTS, _ATTRIBUTE_TYPE = 1, 3, 8, 20
+_ATTRIBUTE_TYPE_INT, _ATTRIBUTE_TYPE_INTS = 2, 7
 _TENSOR_DIMS, _TENSOR_DATA_TYPE, _TENSOR_NAME, _TENSOR_RAW_DATA = 1, 2, 8, 9
 _VALUE_NAME, _VALUE_TYPE = 1, 2
 
@@ -82,10 +83,17 @@ class Graph:
     shapes: dict[str, bytes]
     header: bytes
 
-    def rewired(self, rewire: Callable[[Node], Iterable[Node]]) -> Graph:
-        """A copy in which `rewire` has replaced each node, without hints: they may be wrong now."""
+    def rewired(
+        self, rewire: Callable[[Node], Iterable[Node]], *, keeps_shapes: bool = False
+    ) -> Graph:
+        """A copy in which `rewire` has replaced each node.
+
+        Args:
+            rewire: Gives what stands in a node's place.
+            keeps_shapes: What had a name has the same shape as before, so that hints stay right.
+        """
         nodes = tuple(new for node in self.nodes for new in rewire(node))
-        return replace(self, nodes=nodes, shapes={})
+        return replace(self, nodes=nodes, shapes=self.shapes if keeps_shapes else {})
 
     def with_indices(self, name: str, values: Sequence[int]) -> Graph:
         """A copy with one more initializer: a vector of int64."""
@@ -182,6 +190,24 @@ def integer_attribute(name: str, value: int) -> bytes:
     )
 
 
+def integers_attribute(name: str, values: Iterable[int]) -> bytes:
+    """An encoded attribute that is a list of integers."""
+    return (
+        _text(_ATTRIBUTE_NAME, name)
+        + b"".join(_number(_ATTRIBUTE_INTS, value) for value in values)
+        + _number(_ATTRIBUTE_TYPE, _ATTRIBUTE_TYPE_INTS)
+    )
+
+
+def read_integers(attribute: bytes) -> tuple[int, ...]:
+    """The integers of an encoded attribute: one, or a list of them, packed or not."""
+    values: list[int] = []
+    for number, value, _ in _fields(memoryview(attribute)):
+        if number in (_ATTRIBUTE_INT, _ATTRIBUTE_INTS):
+            values += [value] if isinstance(value, int) else _packed(value)
+    return tuple(value - 2**64 if value >= 2**63 else value for value in values)
+
+
 def attribute_name(attribute: bytes) -> str:
     """The name of an encoded attribute."""
     return _first_text(memoryview(attribute), _ATTRIBUTE_NAME)
@@ -226,6 +252,13 @@ def _fields(data: memoryview) -> Iterator[tuple[int, int | memoryview, memoryvie
             value = data[at : at + size]
             at += size
         yield key >> 3, value, data[start:at]
+
+
+def _packed(data: memoryview) -> Iterator[int]:
+    at = 0
+    while at < len(data):
+        value, at = _varint(data, at)
+        yield value
 
 
 def _decode_node(data: memoryview) -> Node:

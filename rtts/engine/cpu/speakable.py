@@ -57,6 +57,7 @@ _RANGE = re.compile(r"(?<![\w.,–-])(\d{1,4})[-–](\d{1,4})(?=\.\W*$)")
 _SHARP = re.compile(r"(?<!\w)([A-G])#(?!\w)")
 _ABOUT = re.compile(r"(?<!\w)~(?=[$€£]?\d)")
 _POWER = re.compile(r"(?<=\w)(⁻?[⁰¹²³⁴-⁹]{2,}|⁻?[⁰¹⁴-⁹]|⁻[²³])")  # ² and ³ alone have names
+_CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1b\x7f]")  # others count as spaces
 _BRACKETS = str.maketrans("", "", "[]{}")
 _PUNCTUATION = str.maketrans("。｡、《》〈〉「」『』【】〔〕", '..,""""""""""""')
 _CLOSING = frozenset(",.;:!?…)\"”'’")
@@ -155,7 +156,7 @@ _WIDE_READINGS: Final[dict[str, Callable[[str], str]]] = {
 
 def _add_runs(text: str, start: int, end: int, result: Speakable) -> None:
     """Units for the runs of speakable characters in `text[start:end]`."""
-    if text.isascii():  # the common case, at a tenth of the cost
+    if text.isascii() and not _CONTROLS.search(text):  # the common case, at a tenth of the cost
         for match in re.finditer(r"[!-~]+", text[start:end]):
             _add_unit(match.start() + start, match.end() + start, match.group(), result)
         return

@@ -110,6 +110,15 @@ def test_windows_are_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 10 * np.log10(error) < -24
 
 
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_late_sound_is_not_cut_off(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the decoder stops too early, it goes on: the last sound is heard to its end."""
+    usual, _ = finish(begin(text))
+    monkeypatch.setattr(hibari_speech, "_TAIL_FRAMES", 0)
+    early, _ = finish(begin(text))
+    assert abs(loud_s(usual, -50)[-1] - loud_s(early, -50)[-1]) <= 0.03
+
+
 def test_the_seed_decides() -> None:
     """The same seed gives the same samples, another seed other noise, the same length."""
     one, same, other = (finish(begin(TEXTS[0], seed=seed))[0] for seed in (1, 1, 2))

@@ -14,7 +14,9 @@ from rtts.engine.cpu.onnx_graph import (
     Tensor,
     attribute_name,
     integer_attribute,
+    integers_attribute,
     read_graph,
+    read_integers,
 )
 from rtts.engine.cpu.reading import ASSETS
 
@@ -79,6 +81,20 @@ def test_new_nodes_run() -> None:
     )
     twice, pitch = session(model).run(None, FEEDS)
     assert np.array_equal(twice[0], np.concatenate([pitch[0, -3:]] * 2))
+
+
+@given(values=st.lists(st.integers(-(2**63), 2**63 - 1)))
+def test_integers_come_back(values: list[int]) -> None:
+    """A list of integers is read as it was written, one integer likewise."""
+    assert read_integers(integers_attribute("pads", values)) == tuple(values)
+    for value in values:
+        assert read_integers(integer_attribute("group", value)) == (value,)
+
+
+def test_packed_integers_are_read() -> None:
+    """Writers may pack a list into one field; read like any other."""
+    packed = b"\x0a\x04pads" + b"\x42\x03\x03\xac\x02" + b"\xa0\x01\x07"
+    assert read_integers(packed) == (3, 300)
 
 
 @given(name=st.text(), value=st.integers(-(2**63), 2**63 - 1))
