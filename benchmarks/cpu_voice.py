@@ -1,8 +1,8 @@
 """What the embedded voice costs: first chunk, whole sentence, where the time goes, streams a core.
 
-    python benchmarks/cpu_voice.py [--runs 40] [--live 50,100] [--live-s 10] [--output benchmarks/results/...json]
+    python benchmarks/cpu_voice.py [--runs 40] [--live 50x1,100x2] [--live-s 10] [--output benchmarks/results/...json]
 
-One core of the engine on one thread, no server. "cpu" figures are CPU time of the thread, which
+Cores of the engine on threads of this process, no server. "cpu" figures are CPU time of the thread, which
 neighbours on a shared machine change less than the clock's; "wall" is the clock's. hibari's own
 synthesis of the same sentence runs in turn with ours: until it has the whole sentence there is
 nothing to hear. The last line is the result as JSON.
@@ -15,8 +15,10 @@ import heapq
 import random
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -57,8 +59,7 @@ OPTIONS = CpuOptions(kokoro=False, max_utterances=1000)
 LEAD_S = 2.0  # credit beyond the playback clock in the live runs
 
 
-def loaded(options: CpuOptions = OPTIONS) -> CpuEngine:
-    core = make_cpu_engine(options, time.monotonic)()
+def loaded(core: CpuEngine) -> CpuEngine:
     core.apply(LoadVoice("heart"))
     while core.has_work() and core.next_due_s(time.monotonic()) is None:
         core.step(time.monotonic())
@@ -196,7 +197,10 @@ def by_sentence(core: CpuEngine, runs: int) -> dict[str, Any]:
 
 def by_threads(runs: int) -> dict[str, Any]:
     """First chunks with 1 and 2 threads in one onnxruntime operation, in turn."""
-    cores = {threads: loaded(replace(OPTIONS, threads=threads)) for threads in (1, 2)}
+    cores = {
+        threads: loaded(make_cpu_engine(replace(OPTIONS, threads=threads), time.monotonic)())
+        for threads in (1, 2)
+    }
     figures: dict[int, dict[str, list[float]]] = {1: {}, 2: {}}
     for run in range(runs + 3):
         for threads, core in cores.items():
@@ -210,14 +214,35 @@ def by_threads(runs: int) -> dict[str, Any]:
     }
 
 
-def live(streams: int, seconds: float) -> dict[str, Any]:
-    """So many utterances in real time on one core: latencies of first chunks, and underruns.
+def live(streams: int, workers: int, seconds: float) -> dict[str, Any]:
+    """So many streams in real time, on cores of the engine in as many threads."""
+    factory = make_cpu_engine(OPTIONS, time.monotonic, threading.Lock())
+    cores = [loaded(factory()) for _ in range(workers)]
+    with ThreadPoolExecutor(workers) as pool:
+        parts = list(pool.map(lambda core: live_on(core, streams // workers, seconds), cores))
+    first_s = [each for part in parts for each in part["first_s"]]
+    busy_s, audio_s = (sum(part[name] for part in parts) for name in ("busy_s", "audio_s"))
+    return {
+        "streams": streams,
+        "workers": workers,
+        "seconds": seconds,
+        "utterances": sum(part["utterances"] for part in parts),
+        "underruns": sum(part["underruns"] for part in parts),
+        "underrun_s": round(sum(part["underrun_s"] for part in parts), 3),
+        "first_chunk_wall": milliseconds(first_s),
+        "busy_of_one_core": round(busy_s / seconds, 3),
+        "audio_s_a_second": round(audio_s / seconds, 1),
+        "audio_s_a_cpu_s": round(audio_s / busy_s),
+    }
+
+
+def live_on(core: CpuEngine, streams: int, seconds: float) -> dict[str, Any]:
+    """So many streams in real time on one core: latencies of first chunks, and underruns.
 
     Every stream speaks a reply of three sentences, hears it out at playback speed, and starts the
     next at a random moment within a second. A stream underruns when its player has nothing left
     and the utterance has not ended.
     """
-    core = loaded()
     rng = random.Random(4)
     texts = [SENTENCES["S"], SENTENCES["M"], SENTENCES["N"]]
     begin = time.monotonic()
@@ -268,30 +293,27 @@ def live(streams: int, seconds: float) -> dict[str, Any]:
                 ends = plays_until.pop(event.utterance_id, now)
                 heapq.heappush(starts, (ends + rng.uniform(0, 1.0), 0))
     return {
-        "streams": streams,
-        "seconds": seconds,
         **counts,
-        "underrun_s": round(underrun_s, 3),
-        "first_chunk_wall": milliseconds(first_s),
-        "core_busy": round(busy_s / seconds, 3),
-        "audio_s_a_second": round(audio_s / seconds, 1),
-        "streams_a_core": round(audio_s / busy_s),
+        "underrun_s": underrun_s,
+        "first_s": first_s,
+        "busy_s": busy_s,
+        "audio_s": audio_s,
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=40)
-    parser.add_argument("--live", default="50,100")
+    parser.add_argument("--live", default="50x1,100x2", help="streams x workers, ...")
     parser.add_argument("--live-s", type=float, default=10.0)
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
     begin = time.perf_counter()
-    core = loaded()
+    core = loaded(make_cpu_engine(OPTIONS, time.monotonic)())
     results: dict[str, Any] = {"load_s": round(time.perf_counter() - begin, 2)}
     if arguments.live:
         results["live"] = [
-            live(int(streams), arguments.live_s) for streams in arguments.live.split(",")
+            live(*map(int, each.split("x")), arguments.live_s) for each in arguments.live.split(",")
         ]
     results["threads"] = by_threads(arguments.runs)
     results["sentences"] = by_sentence(core, arguments.runs)
