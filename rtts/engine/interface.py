@@ -262,7 +262,11 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class WordsTimed:
-    """Word times of a segment. Sent before or with the segment's first audio where possible."""
+    """Word times of a segment, once and whole.
+
+    Sent before or with the segment's first audio where possible. An engine that plans a segment in
+    parts knows them when it begins the last one.
+    """
 
     utterance_id: int
     segment: int
