@@ -326,7 +326,13 @@ def main() -> None:
         "start_to_ready": in_turns(arguments.turns, starts),
         "sigkill": in_turns(1, {"remote": lambda: deaths(2 * arguments.turns)}),
     }
-    measured = ["rtts/engine", "benchmarks/engine_host.py", "benchmarks/engine_host_cores.py"]
+    hosts = ("interface", "drive", "hosting", "local", "remote", "child", "wire")
+    measured = [
+        *(f"rtts/engine/{name}.py" for name in hosts),
+        "rtts/engine/tone",
+        "benchmarks/engine_host.py",
+        "benchmarks/engine_host_cores.py",
+    ]
     packages = ["numpy", "msgspec", "uvloop"]
     write(record("engine_host", results, measured=measured, packages=packages), arguments.output)
 
