@@ -116,6 +116,7 @@ def test_data_addresses_are_skipped_as_they_come() -> None:
         ("Run:\n```python\nprint('Hi. There!')\n```\nDone.", ["Run:", "Done."]),
         ("~~~\ncode\n```\nmore\n~~~\nDone.", ["Done."]),
         ("```` \n```\ncode\n````\nDone.", ["Done."]),
+        ("```\nx ```\ncode\n```\nDone.", ["Done."]),
         ("```inline code``` is text.", ["inline code is text."]),
         ("Never closed:\n```\ncode\ncode", ["Never closed:"]),
         ("    indented text\n\ttoo", ["indented text too"]),
@@ -247,7 +248,7 @@ def test_segments_hold_their_markup(text: str, slices: list[str]) -> None:
 @given(
     st.lists(
         st.sampled_from(
-            ["word ", "**bold** ", "`code` ", "[label](http://x.y) ", "https://host.org/x ", "🎉 ", "a. ", "\n", "- "]
+            ["word ", "**bold** ", "`code` ", "[label](http://x.y) ", "https://host.org/x ", "🎉 ", "a. ", "so it may well be, ", "< ", "\n", "- "]
         ),
         max_size=20,
     ).map("".join)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import unicodedata
 
 import pytest
 from hypothesis import given, settings
@@ -110,17 +109,23 @@ def test_a_stall_keeps_its_promise(
     assert splitter.stall(1e9, idle) == []
 
 
+clusters = st.lists(
+    st.sampled_from(
+        ["か\u3099", "e\u0301", "字", "、\u3099", "，\u0301", "。\u3099", "!\u0301 ", ".\u0301 No ", ",\u0301 ", "한", "\u1112\u1161",
+         "👋🏽", "👨\u200d👩\u200d👧", "🇩🇪", "word ", "x", "1\ufe0f\u20e3", "。", "Oh no! "]
+    ),
+    max_size=150,
+).map("".join)  # fmt: skip
+
+
 @settings(max_examples=80, deadline=None)
-@given(texts, options)
-def test_no_grapheme_is_torn(text: str, chosen: SplitterOptions) -> None:
-    """Segments begin and end between graphemes (a break tag and what is dropped aside)."""
-    source = joined(text)
+@given(clusters, st.booleans(), st.sampled_from([20, 41, 200]))
+def test_no_grapheme_is_torn(text: str, markup: bool, max_weight: int) -> None:
+    """Every segment begins and ends between graphemes."""
+    chosen = SplitterOptions(markup=markup, emoji="keep", max_weight=max_weight, first_min_weight=5)
     for segment in split([text], chosen):
-        if segment.pause_s or not segment.spoken:
-            continue
-        last = segment.offsets[-1] + 1
-        if last == segment.end < len(source) and not source[last].isspace():
-            assert not joins(source, last) or unicodedata.category(source[last]) == "Cf"
+        assert not joins(text, segment.start)
+        assert not joins(text, segment.end)
 
 
 @settings(max_examples=80, deadline=None)
@@ -171,6 +176,13 @@ def test_time_is_linear(unit: str) -> None:
         if ratios[-1] < 20:
             return
     pytest.fail(f"8 times the text took {ratios} times as long")
+
+
+def test_one_huge_message() -> None:
+    """Twenty times the prose in one message costs no more a character."""
+    prose = "The quick brown fox, of course, jumps over it. "
+    small = min(cpu_s(prose * 400) for _ in range(3))
+    assert cpu_s(prose * 8_000) < 20 * small * 2
 
 
 @pytest.mark.parametrize("unit", HOSTILE)
