@@ -352,6 +352,9 @@ class Metrics:
         self.loop_lag_max = self._gauge(
             "rtts_event_loop_lag_max_seconds", "Worst lateness of the last 60 s."
         )
+        self.opus_complexity = self._gauge(
+            "rtts_opus_complexity", "libopus effort now; lowered while very many listen."
+        )
         self.ready = self._gauge("rtts_ready", "1 when new sessions are accepted.")
         self.draining = self._gauge("rtts_draining", "1 while the server finishes its contexts.")
         self.degraded = self._gauge(

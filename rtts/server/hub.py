@@ -124,6 +124,7 @@ class Hub:
         self._turns = Turns()
         self._is_handling = False
         self._is_draining = False
+        self._is_saving_effort = False
 
     # --- sessions -------------------------------------------------------------------------------
 
@@ -306,6 +307,17 @@ class Hub:
                 host.utterances.add(command.utterance_id)
                 self._turns.begin(command.utterance_id)
         self._engine.submit(commands)
+        self._note_effort()
+
+    def _note_effort(self) -> None:
+        effort = self.service.effort
+        if effort.is_saving != self._is_saving_effort:
+            self._is_saving_effort = effort.is_saving
+            log.warning(
+                "opus complexity is now %d (%d utterances)",
+                effort.level,
+                self.service.live_utterances,
+            )
 
     # --- time -----------------------------------------------------------------------------------
 

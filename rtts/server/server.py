@@ -17,6 +17,7 @@ from typing import Any
 
 from rtts import __version__
 from rtts.audio.opus import OpusLibrary, load_library
+from rtts.audio.opus_cost import packet_cost_s
 from rtts.engine.interface import (
     Capabilities,
     Engine,
@@ -44,7 +45,7 @@ from rtts.server.readiness import Readiness
 from rtts.server.records import RecordBook
 from rtts.server.stats import Feed, Figures
 from rtts.server.websocket import TransportOptions
-from rtts.session import Service, SessionOptions
+from rtts.session import OpusEffort, Service, SessionOptions
 
 NATIVE_PATH = "/v1/tts"
 STATS_PATH = "/v1/stats"
@@ -96,7 +97,12 @@ class Server:
         self.options = options
         self.clock: Callable[[], float] = time.monotonic
         epoch_s = datetime.now(UTC).timestamp() - self.clock()
-        self.service = Service(epoch_s=epoch_s, max_backlog_s=max_backlog_s)
+        self._opus = _find_opus()
+        self.service = Service(
+            epoch_s=epoch_s,
+            max_backlog_s=max_backlog_s,
+            effort=_effort(session_options.opus_complexity, self.clock, self._opus),
+        )
         self.metrics = Metrics(budget_s=session_options.budget_s, version=__version__)
         self.metrics.expect(codes=tuple(row.code for row in native.ERROR_TABLE))
         self.failed: asyncio.Future[ConfigError] = asyncio.get_running_loop().create_future()
@@ -137,7 +143,6 @@ class Server:
             feed=self._feed,
             figures=self._figures,
         )
-        self._opus = _find_opus()
         self._http = http.build(
             http.Surface(
                 gate=gate,
@@ -315,12 +320,18 @@ class Server:
     def _troubles(self) -> list[str]:
         failed = self._prewarmer.failed_voices.items()
         troubles = [f"voice {voice} could not be loaded: {why}" for voice, why in failed]
+        if self.service.effort.is_saving:
+            troubles.append(
+                f"opus complexity is lowered to {self.service.effort.level}: many listen"
+            )
         return [self._prewarmer.trouble, *troubles] if self._prewarmer.trouble else troubles
 
     def _show_degraded(self, capabilities: Capabilities) -> None:
         self.metrics.engine_slots.set(capabilities.max_utterances)
         self.metrics.degraded.clear()
         self.metrics.degraded.labels("opus").set(self._opus is None)
+        effort = self.service.effort
+        self.metrics.follow(self.metrics.degraded.labels("opus_effort"), lambda: effort.is_saving)
         for sentence in capabilities.degraded:
             self.metrics.degraded.labels(_slug(sentence)).set(1)
 
@@ -333,6 +344,7 @@ class Server:
         metrics.follow(metrics.send_buffer, lambda: self._doorman.waiting_bytes)
         metrics.follow(metrics.watchers, lambda: self._feed.watchers)
         metrics.follow(metrics.loop_lag_max, lambda: self._lag.worst_s(self.clock()))
+        metrics.follow(metrics.opus_complexity, lambda: self.service.effort.level)
         metrics.follow(metrics.ready, lambda: self.is_ready)
         metrics.follow(metrics.draining, lambda: self.service.is_draining)
 
@@ -343,6 +355,17 @@ def _find_opus() -> OpusLibrary | None:
     except ConfigError as error:
         log.warning("%s", error)
         return None
+
+
+def _effort(
+    complexity: int, clock: Callable[[], float], opus: OpusLibrary | None
+) -> OpusEffort | None:
+    """How hard Opus tries, from what a packet costs on this machine."""
+    if opus is None:
+        return None
+    effort = OpusEffort(complexity, packet_cost_s(complexity, clock))
+    log.info("opus complexity %d for up to %d speaking contexts", complexity, effort.max_live)
+    return effort
 
 
 def _slug(sentence: str) -> str:

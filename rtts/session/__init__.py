@@ -1,6 +1,7 @@
 """The conversation: contexts, their speech, pacing and resume. Sans-I/O: time is an argument."""
 
 from rtts.session.delivery import DeliveryMarker
+from rtts.session.effort import OpusEffort
 from rtts.session.options import SessionOptions
 from rtts.session.record import ClientReport, UtteranceRecord
 from rtts.session.service import Service
@@ -10,6 +11,7 @@ __all__ = [
     "ClientReport",
     "Closing",
     "DeliveryMarker",
+    "OpusEffort",
     "Service",
     "Session",
     "SessionOptions",

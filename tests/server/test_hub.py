@@ -22,6 +22,7 @@ from rtts.engine.interface import (
 from rtts.metrics import Metrics
 from rtts.server import hub as hub_module
 from rtts.server.hub import Hub
+from rtts.session import Service
 from tests.server.raw import eventually
 
 
@@ -102,7 +103,7 @@ class World:
         FakeSession.world = self
         engine = SimpleNamespace(submit=lambda commands: self.submitted.append(list(commands)))
         self.hub = Hub(
-            engine, None, None, Metrics(budget_s=0.5, version="0"),
+            engine, Service(epoch_s=0.0), None, Metrics(budget_s=0.5, version="0"),
             clock=lambda: self.now,
             on_engine_event=lambda event, now: self.told.append(event),
             on_record=lambda record, now: self.records.append(record),
