@@ -45,6 +45,19 @@ def best_cut(text: str, start: int, limit: int, ends: list[int], clauses: list[i
     return space if space is not None else _between_graphemes(text, start, limit)
 
 
+def last_word_end(text: str, start: int) -> int | None:
+    """Where the last word ends that is certainly whole, in text that may go on; None if none does.
+
+    White space ends words, and in Japanese a Han word after hiragana begins one. In Chinese no
+    place is certain.
+    """
+    end = None
+    for match in _PHRASE.finditer(text, start):
+        end = match.end()
+    spaces = [space for blank in BLANKS if (space := text.rfind(blank, start)) > start]
+    return max([*spaces, *([] if end is None else [end])], default=None)
+
+
 def _last_space(text: str, low: int, limit: int) -> int | None:
     """The last white space in `(low, limit]`."""
     for index in range(limit, low, -1):

@@ -234,7 +234,7 @@ class Reader:
 
     def _view(self, text: str, index: int, mark: str, horizon: Horizon) -> View:
         latin = self._latin
-        if not latin and mark == ".":  # only full stops want to know
+        if not latin and mark in ".…":  # nothing else wants to know
             self._count(self._tape.base + index)
             latin = self._guess.best()
         start = self.start - self._tape.base

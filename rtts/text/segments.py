@@ -11,6 +11,9 @@ from rtts.text.languages import AUTO, LANGUAGES, normalise_language
 Reason = Literal["sentence", "line", "clause", "length", "stall", "flush", "message"]
 Mode = Literal["auto", "client", "flush"]
 
+# With less room than a long word takes, every cut would tear one.
+_LEAST_MAXIMUM = 20
+
 
 @dataclass(frozen=True, slots=True)
 class Segment:
@@ -81,5 +84,8 @@ class SplitterOptions:
         if normalise_language(self.language) is None:
             known = ", ".join([AUTO, *LANGUAGES])
             raise ConfigError(f"text.language is {self.language!r}; allowed are {known}")
-        if self.max_weight < 20 or self.max_chars < 20:
-            raise ConfigError("text.max_weight and text.max_chars must be at least 20")
+        if min(self.max_weight, self.first_max_weight, self.max_chars) < _LEAST_MAXIMUM:
+            raise ConfigError(
+                "text.max_weight, text.first_max_weight and text.max_chars must be at least "
+                f"{_LEAST_MAXIMUM}"
+            )

@@ -13,14 +13,14 @@ import re
 from typing import NamedTuple
 
 from rtts.text.characters import prefix_of_weight
-from rtts.text.cuts import best_cut
+from rtts.text.cuts import best_cut, last_word_end
 from rtts.text.languages import AUTO, KANA, LANGUAGES, Script, normalise_language
 from rtts.text.marks import FINAL_MARKS, Horizon
 from rtts.text.markup import Addresses, MarkupFilter
 from rtts.text.reader import Found, Reader, What
 from rtts.text.segments import Reason, Segment, SplitterOptions
 from rtts.text.spoken import render
-from rtts.text.tape import BLANKS, LINE, Tape
+from rtts.text.tape import BLANKS, Tape
 
 # While at least this much audio waits to be heard, short sentences are merged up to these weights:
 # the second segment of a text, the third, and all after it. Longer pieces keep their melody, and
@@ -353,8 +353,7 @@ class Splitter:
             clause = reader.clauses[-1]
             early = self._early and not reader.is_short(clause, options.min_weight)
             return (options.first_max_delay_s if early else options.max_delay_s), clause
-        text, start = self._tape.text, reader.start - base
-        space = max(text.rfind(" ", start), text.rfind(LINE, start))
-        if space > start and not reader.is_short(base + space, options.min_weight):
-            return options.max_delay_s, base + space
+        end = last_word_end(self._tape.text, reader.start - base)
+        if end is not None and not reader.is_short(base + end, options.min_weight):
+            return options.max_delay_s, base + end
         return None

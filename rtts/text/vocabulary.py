@@ -60,10 +60,10 @@ TITLES = _sets(
         "c.-à-d c-à-d max min av.j.-c resp ing mgr",
         "es": "sr sra sres sras srta srtas dr dra dres d dª dña fr ud uds vd vds prof profa ing lic arq "
         "mons gral cnel tte cap sgto excmo excma ilmo ilma sto sta p.ej ej av avda avd pza aprox "
-        "ed cra fco gob min máx mín párrf",
+        "ed cra fco gob min máx mín",
         "it": "sig sigg sig.ra sig.na dott dott.ssa dr dr.ssa prof prof.ssa proff ing avv arch geom "
         "rag on sen s ss st spett gent gent.mo gent.ma egr ill cav comm mons fra p.es ad.es es cfr "
-        "ca v ed st.d amm dir idraul psicol meteor",
+        "ca v ed dir",
         "pt": "sr sra sres sras srta dr dra drs dras prof profa profs eng arq exmo exma sto sta v.exa "
         "exa d dom gen cel cap ten sgt maj av p.ex ex r pça aprox ed rev mons pe min máx ilmo ilma",
         "ru": "ул им пл пр-т просп пер бул наб пос дер оз св проф акад доц канд инж ред изд зам зав "
