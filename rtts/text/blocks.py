@@ -174,6 +174,7 @@ class LineStart:
         if end == len(source) and not final:
             return WAIT
         if end == len(source) or source[end] in LINE_ENDS:
+            end += end < len(source)  # with its line end, which would make a blank line
             self._tape.drop(at, end - index)
             return end
         self._tape.hard(at)

@@ -55,7 +55,7 @@ TITLES = _sets(
         "et.al resp",
         "de": "dr prof hr hrn fr frl st nr bzw ca vgl evtl ggf sog inkl exkl zzgl abzgl bspw z.b d.h "
         "u.a i.d.r v.a s.o s.u o.g u.u z.t z.z i.v i.a m.e geb dipl ing mag hl kath ev insb max "
-        "mind abs abb bd tab kap art tel allg bes jew ehem ehemal gem lt abt dr.med",
+        "mind abs abb bd tab kap art tel allg bes jew ehem ehemal gem lt abt dt engl frz lat ggü dr.med",
         "fr": "m mm mme mmes mlle mlles me dr drs pr prof st ste sts bd boul av cf env éd ex p.ex "
         "c.-à-d c-à-d max min av.j.-c resp ing mgr",
         "es": "sr sra sres sras srta srtas dr dra dres d dª dña fr ud uds vd vds prof profa ing lic arq "

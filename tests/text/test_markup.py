@@ -131,6 +131,16 @@ def test_line_markup(text: str, expected: list[str]) -> None:
 # --- tags ----------------------------------------------------------------------------------------
 
 
+def test_a_table_is_one_paragraph() -> None:
+    """The rule under its head is no blank line."""
+    table = "| Item | Cost |\r\n|---|---|\r\n| Tea | $1.50 |\n\nEnjoy."
+    assert [(s.spoken, s.pause_s) for s in split(list(table), ALL)] == [
+        ("Item, Cost", 0.0),
+        ("Tea, $1.50", 0.3),
+        ("Enjoy.", 0.0),
+    ]
+
+
 def test_a_break_is_silence_after_what_precedes_it() -> None:
     """`<break>` ends a segment and its silence follows; it needs no text before it."""
     text = 'One two. <break time="0.8s"/><break time=\'20ms\' /> three <break time="99s"/>'
