@@ -39,7 +39,7 @@ _SCRIPT_NAMES: Final = {
 # Stretches that reach across spaces, so that they must be found before the text is split at them.
 _BRACKETED_PHONE = r"(?:\+?1[-. ]?)?\(\d{3}\) ?\d{3}[-. ]\d{4}(?!\w)"
 _WORLD_PHONE = r"\+(?:[ ().-]*\d){8,15}(?!\w)"
-_DASH = r"\s*(?:—|―|(?<![-\w])--+(?![-\w])|(?<=\w)--(?=\w))\s*"
+_DASH = r"—|―|(?<![-\w])--+(?![-\w])|(?<=\w)--(?=\w)"
 _FEET = r"\d+ ?['′’] ?\d+ ?(?:\"|″|”|'')"
 _WIDE = re.compile(
     rf"(?P<phone>(?<![\w+]){_BRACKETED_PHONE}|(?<![\w+]){_WORLD_PHONE})"
@@ -57,6 +57,11 @@ _RANGE = re.compile(r"(?<![\w.,–-])(\d{1,4})[-–](\d{1,4})(?=\.\W*$)")
 _SHARP = re.compile(r"(?<!\w)([A-G])#(?!\w)")
 _ABOUT = re.compile(r"(?<!\w)~(?=[$€£]?\d)")
 _POWER = re.compile(r"(?<=\w)(⁻?[⁰¹²³⁴-⁹]{2,}|⁻?[⁰¹⁴-⁹]|⁻[²³])")  # ² and ³ alone have names
+# The G2P takes time with the cube of the parts of a run: 0.8 s for "a-a-a-..." of 160 characters. No
+# word has so many, but hashes, base64 and rows of marks do.
+_REPEATED = re.compile(r"([^\w\s])\1{3,}")
+_PART = re.compile(r"[^\W\d_]?[^\W\d_A-Z]+|[A-Z]+|\d+|.", re.DOTALL)
+_MOST_PARTS, _PARTS_KEPT = 16, 10
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1b\x7f]")  # others count as spaces
 _BRACKETS = str.maketrans("", "", "[]{}")
 _PUNCTUATION = str.maketrans("。｡、《》〈〉「」『』【】〔〕", '..,""""""""""""')
@@ -102,11 +107,8 @@ def speakable(text: str) -> Speakable:
     done = 0
     for match in _WIDE.finditer(text):
         _add_runs(text, done, match.start(), result)
-        found = match.group()
-        start = match.start() + len(found) - len(found.lstrip())
-        end = match.start() + len(found.rstrip())
-        reading = _WIDE_READINGS[match.lastgroup or ""](found.strip())
-        result.units.append(Unit(start, end, reading))
+        reading = _WIDE_READINGS[match.lastgroup or ""](match.group())
+        result.units.append(Unit(match.start(), match.end(), reading))
         done = match.end()
     _add_runs(text, done, len(text), result)
     return result
@@ -194,9 +196,9 @@ def _add_unit(start: int, end: int, run: str, result: Speakable) -> None:
 
 def _read_run(run: str) -> str:
     """The words for a run of characters without spaces; empty if there are none."""
-    if run.isalpha() and run.isascii():
+    if run.isalpha() and run.isascii() and len(run) <= _MOST_PARTS:
         return run
-    reading = run.translate(_BRACKETS)
+    reading = _REPEATED.sub(r"\1\1\1", run.translate(_BRACKETS))
     if not reading.isascii():
         reading = _fold(_POWER.sub(_read_power, reading.translate(_PUNCTUATION)))
     if any(char.isdigit() for char in reading):
@@ -210,7 +212,20 @@ def _read_run(run: str) -> str:
             return "24 7"
     if "#" in reading:
         reading = _SHARP.sub(r"\1 sharp", reading)
-    return " ".join(reading.split())
+    return " ".join(part for word in reading.split() for part in _bearable(word))
+
+
+def _bearable(word: str) -> Iterator[str]:
+    """The word, or pieces of it where it has too many parts."""
+    if len(word) <= _MOST_PARTS:
+        yield word
+        return
+    parts = _PART.findall(word)
+    if len(parts) <= _MOST_PARTS:
+        yield word
+        return
+    for begin in range(0, len(parts), _PARTS_KEPT):
+        yield "".join(parts[begin : begin + _PARTS_KEPT])
 
 
 def _read_number_list(match: re.Match[str]) -> str:

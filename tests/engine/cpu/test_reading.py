@@ -1,4 +1,5 @@
 import json
+import time
 
 import pytest
 from hibari.g2p.normalize import normalize
@@ -100,6 +101,17 @@ def test_any_text_is_read(text: str) -> None:
     for word in set(words):
         said = "".join(chunk.phonemes for chunk in reading.chunks if chunk.word == word)
         assert not SILENT_PHONEMES.issuperset(said)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["a-", "aB", "a1", "a/", "a@", ",", "+", "!", "'", "--", "[]", "1,", "你a", "x", "—"]
+)
+def test_no_text_takes_long(pattern: str) -> None:
+    """A run without spaces is read in time that grows with its length, not with its cube."""
+    text = (pattern * 600)[:600]
+    begin = time.process_time()
+    read(f"hi {text} a", english_g2p(), VOCABULARY)
+    assert time.process_time() - begin < 1.0  # 0.1 s; without care it is 10 s and more
 
 
 @given(
