@@ -66,7 +66,7 @@ _ONE = Plan(
     texts=FIRST_SEGMENTS,
     onset_dbfs=-45.0,
     warmup_s=2.0,
-    pause_s=0.0,
+    pause_s=0.1,
     duration_s=30.0,
 )
 _LIVE = Plan(url="", mode="live", duration_s=30.0, warmup_s=0.0, player_buffer_s=0.04)
@@ -74,11 +74,21 @@ _LIVE = Plan(url="", mode="live", duration_s=30.0, warmup_s=0.0, player_buffer_s
 SCENARIOS = {
     "tone-one": Scenario("rtts's own share of first-packet latency", ("--engine", "tone"), _ONE),
     "cpu-one": Scenario("first packet of the embedded voice", ("--engine", "cpu"), _ONE),
+    "cpu-one-thread": Scenario(
+        "the same with the engine on a thread of the server",
+        ("--engine", "cpu", "--engine-host", "local"),
+        _ONE,
+    ),
     "tone-live": Scenario(
         "100 live Opus streams, rtts alone", ("--engine", "tone"), replace(_LIVE, streams=100)
     ),
     "cpu-live": Scenario(
         "100 live streams of the embedded voice", ("--engine", "cpu"), replace(_LIVE, streams=100)
+    ),
+    "cpu-live-thread": Scenario(
+        "the same with the engine on a thread of the server",
+        ("--engine", "cpu", "--engine-host", "local"),
+        replace(_LIVE, streams=100),
     ),
     "cpu-words": Scenario(
         "first packet of replies written word by word, four at a time",

@@ -31,7 +31,7 @@ class Plan:
         player_buffer_s: Audio a listener's player wants before it starts.
         onset_dbfs: Level at which sound begins; None does not look for it.
         warmup_s: Replies that start earlier than this are not counted.
-        pause_s: Of a live listener between two replies.
+        pause_s: Of a live listener, or a closed client, between two replies.
     """
 
     url: str
@@ -337,6 +337,8 @@ class Run:
                 await asyncio.sleep(max(0.0, reply.ends_at - time.perf_counter()) + plan.pause_s)
             elif reply.outcome.ending != "completed":
                 await asyncio.sleep(0.05)  # a refusal is not answered with a busy loop
+            elif plan.pause_s:
+                await asyncio.sleep(plan.pause_s)
             line.forget(reply)
 
     # --- the run itself ----------------------------------------------------------------------

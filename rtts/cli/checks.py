@@ -91,7 +91,7 @@ async def _speak(settings: Settings) -> str:
             events.put_nowait(event)
 
     began = time.monotonic()
-    engine = make_engine(settings)
+    engine = make_engine(settings, is_brief=True)
     await engine.start(deliver)
     try:
         voice = settings.session.voice or await _ready_voice(events)
@@ -213,7 +213,8 @@ def _libopus(settings: Settings) -> Check:
         library = opus.load_library(str(path) if path else None)
     except ConfigError as error:
         return Check("libopus", "problem", "none: WAV and PCM only", error.message)
-    return Check("libopus", "ok", f"{library.version}, {library.source}: {library.path}")
+    version = library.version.removesuffix(" unknown")  # some builds do not know their own
+    return Check("libopus", "ok", f"{version} of {library.source}: {library.path}")
 
 
 # --- engines -------------------------------------------------------------------------------------

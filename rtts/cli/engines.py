@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -10,15 +11,19 @@ if TYPE_CHECKING:
     from rtts.settings import Settings
 
 
-def make_engine(settings: Settings) -> Engine:
+def make_engine(settings: Settings, *, is_brief: bool = False) -> Engine:
     """The engine the settings name, not started.
+
+    Args:
+        is_brief: It serves one command and ends with it: a process of its own is not worth its
+            start, unless the settings ask for one.
 
     Raises:
         ConfigError: It cannot be had here; the message says what is missing.
     """
     kind, workers = settings.engine.kind, settings.engine.workers
     factory, arguments = _core(settings)
-    if settings.engine.host == "remote":
+    if _host(settings, is_brief=is_brief) == "remote":
         from rtts.engine.remote import RemoteEngine
 
         return RemoteEngine(factory, arguments, workers=workers, name=kind)
@@ -26,6 +31,15 @@ def make_engine(settings: Settings) -> Engine:
     from rtts.engine.local import LocalEngine
 
     return LocalEngine(lambda: factory(*arguments), workers=workers, name=kind)
+
+
+def _host(settings: Settings, *, is_brief: bool) -> str:
+    """Where the engine runs, with `auto` resolved."""
+    host = settings.engine.host
+    if host != "auto":
+        return host
+    has_processes = os.name == "posix" and (os.cpu_count() or 1) > 1
+    return "remote" if has_processes and settings.engine.kind == "cpu" and not is_brief else "local"
 
 
 def _core(settings: Settings) -> tuple[Callable[..., EngineCore], tuple[object, ...]]:

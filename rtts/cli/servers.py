@@ -107,7 +107,7 @@ async def hosted(settings: Settings, progress: Progress) -> AsyncIterator[Target
         prewarm_voices=(),
         dashboard_dir=None,
     )
-    engine = make_engine(settings)
+    engine = make_engine(settings, is_brief=True)
     async with contextlib.AsyncExitStack() as stack:
         running = running_server(
             options,
