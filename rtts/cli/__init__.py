@@ -44,7 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"rtts {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="command", required=True)
+    commands = parser.add_subparsers(title="commands", metavar="command")
     for module in (serve, say, voices, doctor, config, demo):
         module.add(commands)
     return parser
@@ -62,7 +62,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):  # what a terminal cannot show is shown escaped
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        arguments = build_parser().parse_args(argv)
+        parser = build_parser()
+        arguments = parser.parse_args(argv)
+        if not hasattr(arguments, "run"):  # no command: say what there is
+            parser.print_help(sys.stderr)
+            return ASKED_WRONGLY
         status: int = arguments.run(arguments)
         sys.stdout.flush()
     except KeyboardInterrupt:

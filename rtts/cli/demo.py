@@ -11,7 +11,7 @@ from rtts.cli.flags import Commands, add_command, add_engine_flags, resolve
 
 def add(commands: Commands) -> None:
     """Declare the command."""
-    more = ":\nstart one, send it a reply word by word, write what it says to a file, stop it."
+    more = "\nStart one, send it a reply word by word, write what it says to a file, stop it."
     parser = add_command(commands, "demo", "show a server at work", more=more)
     parser.add_argument(
         "-o", "--output", metavar="FILE", type=Path, default=Path("hello.opus"), help="Ogg Opus"

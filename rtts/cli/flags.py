@@ -43,7 +43,7 @@ def add_command(commands: Commands, name: str, summary: str, more: str = "") -> 
     parser = commands.add_parser(
         name,
         help=summary,
-        description=summary[0].upper() + summary[1:] + ("." + more if more else "."),
+        description=f"{summary[0].upper()}{summary[1:]}.{more}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )

@@ -51,7 +51,8 @@ def add(commands: Commands) -> None:
         "--server",
         "client.server",
         metavar="URL",
-        help="speak through this server; none: run the engine here even if a server runs",
+        help="speak through this server; default: the one that runs on this machine, and where "
+        "none does the engine runs in this command; 'none': always in this command",
     )
     add_setting(where, "--api-key", "client.api_key", metavar="KEY", help="key for that server")
     add_engine_flags(where)

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from rtts.server import Server
     from rtts.settings import Settings
 
-_MORE = """ until SIGTERM or Ctrl-C.
-The first signal lets running speech finish, the second does not."""
+_MORE = """
+Runs until SIGTERM or Ctrl-C: the first lets running speech finish, the second does not."""
+_SOCKET_HELP = "listen here instead of on an address and port"
 
 
 def add(commands: Commands) -> None:
@@ -21,7 +22,7 @@ def add(commands: Commands) -> None:
     where = parser.add_argument_group("where")
     add_setting(where, "--host", "server.host", metavar="ADDRESS", help="default 127.0.0.1")
     add_setting(where, "--port", "server.port", metavar="N", help="default 8765; 0: a free one")
-    add_setting(where, "--unix-socket", "server.unix_socket", metavar="PATH", help="instead")
+    add_setting(where, "--unix-socket", "server.unix_socket", metavar="PATH", help=_SOCKET_HELP)
     add_setting(
         where,
         "--insecure",

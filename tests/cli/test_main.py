@@ -22,6 +22,14 @@ class TestHelp:
         outcome = rtts(*command.split(), "--help")
         assert outcome.status == 0
         assert outcome.out.startswith("usage: rtts")
+        description = outcome.out.partition("\n\n")[2].partition("\n\n")[0]
+        assert description.endswith(".") and ".:" not in description and ". u" not in description
+
+    def test_no_command(self, rtts: Callable[..., object]) -> None:
+        """Without a command it says which there are, and ends with 2."""
+        outcome = rtts()
+        assert outcome.status == 2
+        assert all(command in outcome.err for command in COMMANDS)
 
     def test_help_is_light(self) -> None:
         """Showing help imports nothing that takes time: it answers within 150 ms."""
