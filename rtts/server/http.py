@@ -32,6 +32,8 @@ from rtts.server.readiness import Readiness
 from rtts.server.stats import Figures
 from rtts.session import Service
 
+NATIVE_PATH = "/v1/tts"
+
 # Probes of a cluster have no key and learn nothing from these.
 _OPEN_PATHS = ("/healthz", "/readyz", "/dashboard")
 
@@ -80,6 +82,7 @@ def build(surface: Surface) -> Starlette:
         Route("/v1/voices", endpoints.voices),
         Route("/v1/models", endpoints.models),
         Route("/v1/stats", endpoints.stats),
+        Route(NATIVE_PATH, _upgrade_required),
     ]
     if surface.options.dashboard_dir is not None:
         files = StaticFiles(directory=surface.options.dashboard_dir, html=True)
@@ -204,6 +207,16 @@ class _GateMiddleware:
 
 def _is_open(path: str) -> bool:
     return any(path == known or path.startswith(known + "/") for known in _OPEN_PATHS)
+
+
+async def _upgrade_required(request: Request) -> Response:
+    """Whoever looks at the WebSocket with curl or a browser's address bar is told what it is."""
+    del request
+    raise HTTPException(
+        426,
+        f"{NATIVE_PATH} is a WebSocket: connect with the subprotocol rtts.v1",
+        headers={"Upgrade": "websocket", "Connection": "Upgrade"},
+    )
 
 
 async def _to_dashboard(request: Request) -> Response:

@@ -47,7 +47,7 @@ from rtts.server.stats import Feed, Figures
 from rtts.server.websocket import TransportOptions
 from rtts.session import OpusEffort, Service, SessionOptions
 
-NATIVE_PATH = "/v1/tts"
+NATIVE_PATH = http.NATIVE_PATH
 STATS_PATH = "/v1/stats"
 # A message a little over the limit still gets its typed error; one far over it is not read.
 OVERSIZE_BYTES = 65_536

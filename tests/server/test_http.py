@@ -23,6 +23,14 @@ async def test_healthz_is_always_ok():
         assert response.status_code == 200 and response.json() == {"status": "ok"}
 
 
+async def test_a_get_of_the_websocket_says_what_it_is():
+    """Somebody who tries the address in a browser is not told that it does not exist."""
+    async with started(InlineEngine()) as server, client(server) as http:
+        response = await http.get("/v1/tts")
+        assert response.status_code == 426 and response.headers["upgrade"] == "websocket"
+        assert "rtts.v1" in response.json()["error"]["message"]
+
+
 async def test_readyz_says_why_not():
     """loading, prewarming, ready, engine_down and draining, in that life."""
     engine = InlineEngine(starts=False)
@@ -146,7 +154,7 @@ async def test_degraded_is_said_everywhere():
     ("method", "path", "status", "code"),
     [
         ("GET", "/", 404, "not_found"),
-        ("GET", "/v1/tts", 404, "not_found"),
+        ("GET", "/v1/tts", 426, "bad_request"),
         ("GET", "/v1/voices/tone", 404, "not_found"),
         ("GET", "/healthz/x", 404, "not_found"),
         ("POST", "/v1/voices", 405, "bad_request"),
