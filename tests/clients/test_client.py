@@ -86,6 +86,7 @@ async def test_a_reply_comes_back_as_typed_events(protocol: str) -> None:
         assert isinstance(seen[-1], Done) and seen[-1].reason == "completed"
         assert "".join(event.text for event in of(seen, Segment)) == "".join(SENTENCES)
         assert heard(seen) == expected("c1", 9)
+        assert {event.ctx for event in of(seen, Audio)} == {"c1"}
         assert context.format is not None and context.format.sample_rate == 24_000
         (start,) = fake.sent_of(events.Start)
         assert (start.voice, start.speed, start.format) == ("tone", 1.5, events.Format())

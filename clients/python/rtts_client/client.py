@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import msgspec
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as open_websocket
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
@@ -335,6 +336,8 @@ class Client:
         context: Context | None
         if isinstance(message, Audio):
             context = self._streams.get(message.stream)
+            if context is not None and not message.ctx:  # the binary form names the stream only
+                message = msgspec.structs.replace(message, ctx=context.name)
         elif message is None or isinstance(message, Ready | Resumed | Pong | GoingAway):
             self._receive_own(message)
             return
