@@ -374,6 +374,7 @@ class Context:
         if self.delivery.sent(message, now, handed_at):
             self.latency.sent_at = now
             self.delivery.push_front(wording.first_audio(self))
+            self._work(now)  # what was left aside so that the first audio need not wait for it
 
     def delivered(self, marker: int, now: float) -> None:
         """The peer's socket has everything before that marker."""

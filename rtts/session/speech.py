@@ -74,6 +74,11 @@ class Speech:
         return self.source_samples / self.source_rate_hz
 
     @property
+    def packet_s(self) -> float:
+        """Length of one Opus packet; 0 for formats without packets."""
+        return self._format.frame_ms / 1000 if self._format.codec == "opus" else 0.0
+
+    @property
     def rate_hz(self) -> int:
         """Of the format, which `pts` and `done.samples` count in."""
         return self._format.sample_rate

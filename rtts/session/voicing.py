@@ -8,6 +8,7 @@ about phases, commands or sockets.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 
 from rtts.engine.interface import AudioProduced, SegmentSkipped, UtteranceFinished, WordsTimed
 from rtts.protocol.events import Flushed, SegmentStarted, Warned
@@ -21,6 +22,10 @@ from rtts.text.languages import estimate_duration_s
 
 # Inserted silence is encoded in pieces of this length, so that no piece holds up the event loop.
 SILENCE_PIECE_S = 0.5
+
+# The first audio message of a context has no more than this, or one packet: encoding 80 ms at once
+# costs half a millisecond that somebody waits for in silence.
+FIRST_PIECE_S = 0.02
 
 Spoken = AudioProduced | SegmentSkipped | UtteranceFinished
 
@@ -146,6 +151,10 @@ class Voicing:
             if isinstance(event, SegmentSkipped):
                 self.warn(event.code, event.message, event.segment)
                 self._close(spoken)
+            elif self._speech.seq == 0:
+                self._hear_first(event, spoken, arrived_at)
+                if self._speech.seq:
+                    return None  # the rest is encoded once this is sent
             else:
                 self._hear(event, spoken, arrived_at)
         return None
@@ -180,6 +189,15 @@ class Voicing:
             )
         )
         return True
+
+    def _hear_first(self, event: AudioProduced, spoken: SpokenSegment, arrived_at: float) -> None:
+        """Encode the first piece; what remains of the event waits at the front."""
+        piece_s = max(FIRST_PIECE_S, self._speech.packet_s)
+        n_bytes = 2 * round(piece_s * self._speech.source_rate_hz)
+        if len(event.pcm) > n_bytes:
+            self._inbox.appendleft((replace(event, pcm=event.pcm[n_bytes:]), arrived_at))
+            event = replace(event, pcm=event.pcm[:n_bytes], last_of_segment=False)
+        self._hear(event, spoken, arrived_at)
 
     def _hear(self, event: AudioProduced, spoken: SpokenSegment, arrived_at: float) -> None:
         if event.pcm and not self._latency.back_at:
