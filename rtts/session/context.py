@@ -122,6 +122,7 @@ class Context:
             self.pacer,
             rate_hz=self.speech.rate_hz,
             window_s=limits.resume_window_s,
+            patience_s=limits.slow_consumer_s,
             next_marker=next_marker,
         )
         self.voicing = Voicing(

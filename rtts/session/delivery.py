@@ -44,6 +44,7 @@ class Delivery:
         *,
         rate_hz: int,
         window_s: float,
+        patience_s: float,
         next_marker: Callable[[], int],
     ) -> None:
         self.pacer = pacer
@@ -53,7 +54,7 @@ class Delivery:
         self._next_marker = next_marker
         self._outbox: deque[Outgoing] = deque()
         self._n_samples: deque[int] = deque()  # of each audio message that waits, in order
-        self._log = SentLog(window_s)
+        self._log = SentLog(window_s, patience_s)
         self._markers: dict[int, float] = {}  # marker -> seconds of audio before it
         self._mark_at_s = 0.0  # audio after which the next marker is due
 
@@ -130,6 +131,15 @@ class Delivery:
             self._outbox.append(self._new_marker())  # credit waits for what the gap swallowed
         self._outbox.extend(waiting)
         return replay.is_whole
+
+    @property
+    def log_bytes(self) -> int:
+        """Size of what is kept for a resume."""
+        return self._log.n_bytes
+
+    def forget_log(self) -> None:
+        """Give up what is kept for a resume."""
+        self._log.clear()
 
     def trim(self, now: float) -> None:
         """Forget what no resume can ask for any more."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from rtts.session.context import Context
 from rtts.session.phase import Phase
+from rtts.session.replay import MAX_ENDED_LOG_BYTES
 
 # Finished and refused names that are remembered for late messages and for resume.
 MAX_REMEMBERED = 64
@@ -80,6 +81,15 @@ class Roster:
         """Make room: forget the oldest finished contexts when there are too many."""
         names = list(self.ended)[: max(0, len(self.ended) - MAX_REMEMBERED)]
         return [context for name in names if (context := self.forget(name)) is not None]
+
+    def bound_logs(self) -> None:
+        """Keep no more for a resume than the bound; what ended first is given up first."""
+        n_bytes = sum(context.delivery.log_bytes for context in self.ended.values())
+        for context in self.ended.values():
+            if n_bytes <= MAX_ENDED_LOG_BYTES:
+                return
+            n_bytes -= context.delivery.log_bytes
+            context.delivery.forget_log()
 
     def of_utterance(self, utterance_id: int) -> Context | None:
         """The context the engine works for under that number."""

@@ -53,6 +53,8 @@ from rtts.session.tolerance import MessageRate, Strikes
 
 # A conversation that has lasted its time has this long to finish what runs.
 LEAVE_S = 20.0
+# What is kept for a resume is looked through this often.
+FORGET_EVERY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,7 @@ class Session:
         self._is_resumable = options.resume_window_s > 0
         self._stats_every_s = float("inf")
         self._stats_at = float("inf")
+        self._forget_at = float("inf")  # when something kept for a resume may be too old
 
     # --- what the shell asks -----------------------------------------------------------------
 
@@ -261,7 +264,9 @@ class Session:
                 self._service.note_first_packet(
                     context.latency.total_s, budget_s=context.options.budget_s, now=now
                 )
+        self._forget_at = min(self._forget_at, now + self._options.resume_window_s + FORGET_EVERY_S)
         if isinstance(message, Done):
+            self._roster.bound_logs()
             self._record_silent(now)
 
     def _record_silent(self, now: float) -> None:
@@ -322,10 +327,18 @@ class Session:
         if now >= self._stats_at:
             self._outbox.append(self._stats(now))
             self._stats_at = now + self._stats_every_s
-        for context in self._roster.all():
-            context.delivery.trim(now)
+        if now >= self._forget_at:
+            self._forget(now)
         if self.closing is None:
             self._expire(now)
+
+    def _forget(self, now: float) -> None:
+        """Drop what no resume can ask for any more."""
+        n_bytes = 0
+        for context in self._roster.all():
+            context.delivery.trim(now)
+            n_bytes += context.delivery.log_bytes
+        self._forget_at = now + FORGET_EVERY_S if n_bytes else float("inf")
 
     def _expire(self, now: float) -> None:
         options = self._options
@@ -357,6 +370,7 @@ class Session:
         earliest = min(
             self._lifetime.next_at(self._now, n_running=len(running)),
             self._stats_at,
+            self._forget_at,
             *(context.next_deadline(self._now) for context in running),
         )
         return None if earliest == float("inf") else earliest
