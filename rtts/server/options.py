@@ -35,7 +35,6 @@ class ServerOptions:
         prewarm_voices: Voices to load and try before the server says ready; none means the default
             voice.
         dashboard_dir: Directory of static files to serve under /dashboard/.
-        log_text: Let log lines carry what was spoken. Off, because it is other people's speech.
         log_json: Write the line about each utterance as JSON; unset, where stderr is no terminal.
     """
 
@@ -54,7 +53,6 @@ class ServerOptions:
     ssl_keyfile: Path | None = None
     prewarm_voices: tuple[str, ...] = ()
     dashboard_dir: Path | None = None
-    log_text: bool = False
     log_json: bool | None = None
 
     @property

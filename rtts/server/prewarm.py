@@ -11,11 +11,12 @@ import asyncio
 import logging
 
 from rtts.engine.interface import Capabilities, Engine, LoadVoice, VoiceFailed, VoiceLoaded
-from rtts.errors import ConfigError, EngineError
+from rtts.errors import ConfigError, EngineError, UnknownVoiceError, UnsupportedLanguageError
 from rtts.protocol import native
 from rtts.protocol.events import Done, Error, Start, Text
 from rtts.server.hub import Hub, SessionHost
 from rtts.session import DeliveryMarker
+from rtts.voices.registry import resolve_voice
 
 # An engine that cannot load a voice or speak one sentence in this time will not do so for a
 # client; large models take half a minute to load a voice.
@@ -59,16 +60,24 @@ class Prewarmer:
         self._loading: dict[str, asyncio.Future[VoiceLoaded | VoiceFailed]] = {}
 
     def check(self, capabilities: Capabilities) -> None:
-        """Refuse voices that do not exist.
+        """Refuse voices and languages that do not exist.
 
         Raises:
-            ConfigError: A configured voice is not one of the engine's.
+            ConfigError: A configured voice is not one of the engine's, or does not speak the
+                configured language.
         """
-        for voice in (*self._voices, self._hub.options.voice or capabilities.default_voice):
+        options = self._hub.options
+        try:
+            resolve_voice(capabilities, options.voice, options.language)
+        except UnsupportedLanguageError as error:
+            raise ConfigError(f"session.language: {error.message}") from error
+        except UnknownVoiceError as error:
+            raise ConfigError(f"session.voice: {error.message}") from error
+        for voice in self._voices:
             if capabilities.voice(voice) is None:
                 known = ", ".join(each.id for each in capabilities.voices[:20])
                 raise ConfigError(
-                    f"voice {voice!r} (server.prewarm_voices or session.voice) is not one of "
+                    f"server.prewarm_voices: {voice!r} is not one of "
                     f"{capabilities.engine}'s; it has {known}"
                 )
 

@@ -65,6 +65,13 @@ async def test_a_voice_that_does_not_exist_is_a_setting_that_is_wrong(options, s
         assert not server.is_ready and server.failed.done()
 
 
+async def test_a_language_nobody_speaks_is_a_setting_that_is_wrong():
+    """The server does not try for ever: it fails and names the setting."""
+    async with started(session=SessionOptions(language="tlh")) as server:
+        with pytest.raises(ConfigError, match=r"session\.language.*tlh"):
+            await server.ready()
+
+
 async def test_another_voice_that_cannot_be_loaded_does_not_stop_readiness():
     """It is said; who asks for it gets an error."""
     engine = InlineEngine()

@@ -49,9 +49,11 @@ def chinese_reader(vocabulary: frozenset[str]) -> Read:
 
 @cache
 def _chinese_g2p() -> Callable[[str], str]:
-    # jieba announces the loading of its dictionary on stderr.
-    logging.getLogger("jieba").setLevel(logging.WARNING)
+    import jieba
     from misaki.zh import ZHG2P
+
+    # It announces the loading of its dictionary on stderr, at the level its import sets.
+    jieba.setLogLevel(logging.WARNING)
 
     g2p = ZHG2P()
     return lambda text: str(g2p(text)[0])
