@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+_SCHEDULING = {os.SCHED_OTHER: "normal", os.SCHED_FIFO: "real-time", os.SCHED_RR: "real-time"}
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -25,6 +26,8 @@ def machine() -> dict[str, Any]:
         "cpu": models[0] if models else platform.processor(),
         "cores": os.cpu_count(),
         "system": f"{platform.system()} {platform.machine()}",
+        # On a shared machine a real-time policy keeps others' work out of the figures.
+        "scheduling": _SCHEDULING.get(os.sched_getscheduler(0), "other"),
         "load_average_1min": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
     }
 

@@ -30,7 +30,8 @@ from benchmarks.load import PACKAGES, is_clean, measure  # noqa: E402
 from benchmarks.loadgen.run import Plan  # noqa: E402
 from benchmarks.record import record, write  # noqa: E402
 
-MEASURED = ("rtts", "benchmarks/load.py", "benchmarks/loadgen", "benchmarks/service.py")
+_PARTS = ("audio", "cli", "engine/cpu", "engine/tone", "protocol", "server", "session", "text")
+MEASURED = (*(f"rtts/{part}" for part in _PARTS), "benchmarks/load.py", "benchmarks/loadgen")
 # Single sentences of 5 to 15 words: what a first segment of a reply usually is.
 FIRST_SEGMENTS = (
     "Sure, I can help with that.",
