@@ -22,8 +22,8 @@ class ServerOptions:
         allowed_origins: Web origins (scheme://host[:port]) whose pages may connect, besides the
             server's own.
         insecure: Allow an address other than loopback without keys.
-        max_sessions: Conversations at once; more are refused with 503. About 500 live streams are
-            what one process carries.
+        max_sessions: Conversations at once; more are refused with 503. Most listen only now and
+            then: far fewer can be spoken to at the same moment.
         max_sessions_per_ip: Conversations at once of one client address (IPv6: one /64); more are
             refused with 429. Clients on the same machine are not counted: they are the owner's own,
             or a proxy.

@@ -1,7 +1,8 @@
 """How hard Opus tries: less when so many listen that the encoder would fill the event loop.
 
 Encoding is the largest part of what the server itself costs: 125 us for 20 ms of speech at
-complexity 5, 62 us at 1 (two EPYC cores), where PESQ on the embedded voice falls from 4.42 to 4.23.
+complexity 5, 53 us at 0 and little more at 1 (two EPYC cores). PESQ on the embedded voice is 4.39 at
+5 and 4.20 at 0 (benchmarks/results/opus-*.json).
 All encoders of a server follow one level, in the middle of a stream too, which Opus allows.
 """
 
