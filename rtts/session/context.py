@@ -29,7 +29,7 @@ from rtts.engine.interface import (
     Voice,
     WordsTimed,
 )
-from rtts.errors import BadRequestError, EngineDeadError, OverloadedError
+from rtts.errors import BadRequestError, EngineDeadError, OverloadedError, TextBufferFullError
 from rtts.protocol.events import Audio, Error, Started
 from rtts.session import heard, wording
 from rtts.session.delivery import Delivery, Outgoing
@@ -79,6 +79,7 @@ class Context:
         utterance_id: The engine's number for it; 0 before its first segment.
         is_with_engine: Whether the engine still works on it.
         next_n: Number of the next numbered `text`.
+        refused: Why the text of that number was not taken; None if it has not come yet.
         client_figures: What the client measured itself, seconds and counts.
     """
 
@@ -101,6 +102,7 @@ class Context:
         self.utterance_id = 0
         self.is_with_engine = False
         self.next_n = 0
+        self.refused: TextBufferFullError | None = None
         self.latency = FirstPacket()
         self.stats = UtteranceStats()
         self.started_at = now
@@ -161,7 +163,7 @@ class Context:
         segments = self.intake.feed(
             text,
             now,
-            n_spoken_chars=self.voicing.n_spoken_chars,
+            n_spoken_chars=None if self.voicing.is_all_produced else self.voicing.n_spoken_chars,
             queued_s=self._queued_s(now),
         )
         self._active_at = now
@@ -319,21 +321,29 @@ class Context:
             queued_s = self._queued_s(now)
             is_idle = self.voicing.is_all_produced and queued_s <= 0.0
             self._submit(self.intake.timer(now, is_idle=is_idle, queued_s=queued_s), now)
-        if self.voicing.is_all_produced and now >= self._expires_at - 1e-6:
+        if now >= self._expires_at(now) - 1e-6:
             self.stop("expired", now)
 
-    @property
-    def _expires_at(self) -> float:
-        return self._active_at + self._limits.idle_timeout_s
+    def _expires_at(self, now: float) -> float:
+        """When this has gone on for too long: neither text nor audio, and only the client's turn."""
+        is_clients_turn = self.voicing.is_all_produced or (
+            self._wants_credit and self._rises_at(now) == float("inf")
+        )
+        expires_at = self._active_at + self._limits.idle_timeout_s
+        return expires_at if is_clients_turn else float("inf")
+
+    def _rises_at(self, now: float) -> float:
+        """When time alone raises the engine's credit by a step."""
+        target_s = self._granted_s + self.voicing.inserted_s + self._grant_step_s
+        return self.pacer.rises_by_itself_at(target_s, now)
 
     def next_deadline(self, now: float) -> float:
         """When `timer` should be called, if nothing else happens before."""
         if self.phase is Phase.DONE:
             return float("inf")
-        times = [self._expires_at] if self.voicing.is_all_produced else []
+        times = [self._expires_at(now)]
         if self._wants_credit:
-            target_s = self._granted_s + self.voicing.inserted_s + self._grant_step_s
-            times.append(self.pacer.rises_by_itself_at(target_s, now))
+            times.append(self._rises_at(now))
         if self.voicing.has_waiting and not self.voicing.is_blocked:
             target_s = self.speech.position_s + SILENCE_PIECE_S / 2
             times.append(self.pacer.rises_by_itself_at(target_s, now))
@@ -345,7 +355,7 @@ class Context:
                 queued_s=queued_s,
                 is_all_produced=self.voicing.is_all_produced,
             )
-        return min(times, default=float("inf"))
+        return min(times)
 
     # --- messages out ------------------------------------------------------------------------
 

@@ -40,11 +40,14 @@ class Intake:
         """Everything received, verbatim."""
         return "".join(self._received)
 
-    def feed(self, text: str, now: float, *, n_spoken_chars: int, queued_s: float) -> list[Segment]:
+    def feed(
+        self, text: str, now: float, *, n_spoken_chars: int | None, queued_s: float
+    ) -> list[Segment]:
         """Take text; returns the segments it completes.
 
         Args:
-            n_spoken_chars: Characters whose audio is complete; the rest is buffered.
+            n_spoken_chars: Characters whose audio is complete; the rest is buffered. None when no
+                segment waits for its audio: what had nothing to speak in it waits for nothing.
             queued_s: Audio of this context that is still to be heard.
 
         Raises:
@@ -55,7 +58,9 @@ class Intake:
             raise TextTooLongError(
                 f"{len(text)} characters in one message, the limit is {self._max_chars}"
             )
-        n_waiting = self.n_chars - n_spoken_chars
+        n_waiting = self._splitter.pending
+        if n_spoken_chars is not None:
+            n_waiting = self.n_chars - n_spoken_chars
         if n_waiting + len(text) > self._max_chars:
             raise TextBufferFullError(
                 f"{n_waiting} characters wait to be spoken; {len(text)} more are over the limit "

@@ -102,6 +102,8 @@ class Pacer:
 
     def rises_by_itself_at(self, target_s: float, now: float) -> float:
         """When `allowed_until_s` reaches `target_s` by time alone; infinity if it does not."""
+        if self.allowed_until_s(now) >= target_s:
+            return now
         if not self.max_lead_s or self._reported_s is not None or self._at is None:
             return float("inf")
         needed_s = target_s - self.max_lead_s

@@ -13,8 +13,11 @@ from rtts.engine.interface import Command
 from rtts.errors import (
     BadRequestError,
     ContextExistsError,
+    ProtocolError,
     RttsError,
     ShuttingDownError,
+    TextBufferFullError,
+    TextTooLongError,
     TooManyContextsError,
     UnknownContextError,
 )
@@ -88,6 +91,15 @@ class Reception:
         self.outbox.append(_refusal(ctx, error.code))
         self._roster.refuse(ctx)
 
+    def would_open(self, message_type: str | None, ctx: str) -> bool:
+        """Whether such a message, had it been right, would have opened that context."""
+        roster = self._roster
+        if ctx in roster.running or message_type not in ("start", "text"):
+            return False
+        ended = roster.ended.get(ctx)
+        is_shut = ctx in roster.refused or (ended is not None and ended.reason in _NEEDS_START)
+        return message_type == "start" or not is_shut
+
     def text(self, message: Text, now: float) -> None:
         """Append text, opening the context if its name is new.
 
@@ -100,8 +112,14 @@ class Reception:
         context = self._roster.running.get(message.ctx) or self._reopen(message, now)
         if context is None or not _is_next(message, context):
             return
-        context.text(message.text, now)
-        context.next_n += message.n is not None
+        try:
+            context.text(message.text, now)
+        except TextBufferFullError as error:
+            context.refused = error if message.n is not None else context.refused
+            raise
+        if message.n is not None:
+            context.next_n += 1
+            context.refused = None
         if message.flush:
             context.flush(now)
             context.acknowledge_flush(message.id)
@@ -210,8 +228,23 @@ class Reception:
             raise UnknownContextError(
                 f"context {message.ctx!r} has ended ({ended.reason}); `start` it again"
             )
+        try:
+            self._check_first(message)
+        except ProtocolError as error:
+            self.refuse(message.ctx, error, ref=message.id)
+            return None
         self.start(Start(ctx=message.ctx, id=message.id), now)
         return self._roster.running.get(message.ctx)
+
+    def _check_first(self, message: Text) -> None:
+        """Find out before opening a context whether its first text can be taken."""
+        if message.n:
+            raise BadRequestError(f"n: 0 was expected, not {message.n}")
+        if len(message.text) > self._options.max_text_chars:
+            raise TextTooLongError(
+                f"{len(message.text)} characters in one message, "
+                f"the limit is {self._options.max_text_chars}"
+            )
 
     def _find(self, name: str) -> Context | None:
         """The running context of that name; None if it ended lately, which a client may cross."""
@@ -236,6 +269,11 @@ def _is_next(message: Text, context: Context) -> bool:
     if message.n is None or message.n == context.next_n:
         return True
     if message.n > context.next_n:
+        if context.refused is not None:  # this one was on its way behind it
+            raise TextBufferFullError(
+                f"n: {context.next_n} found no room and comes first",
+                retry_after_s=context.refused.retry_after_s,
+            )
         raise BadRequestError(f"n: {context.next_n} was expected, not {message.n}")
     return False
 

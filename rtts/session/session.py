@@ -17,6 +17,7 @@ from rtts.errors import (
     RateLimitedError,
     RttsError,
     SlowConsumerError,
+    UnknownContextError,
 )
 from rtts.protocol.error_table import is_fatal
 from rtts.protocol.events import (
@@ -180,18 +181,24 @@ class Session:
         self._lifetime.active(now)
         # One message too many is an error of that message; only going on with it is fatal.
         about = "one message" if isinstance(error, RateLimitedError) else ctx
-        is_last = is_fatal(error.code, ctx=about) or self._strikes.is_out(error.code, now)
+        is_last = is_fatal(error.code, ctx=about) or (
+            not self._is_late(error, ctx) and self._strikes.is_out(error.code, now)
+        )
         message = wording.error(error, ctx=ctx, ref=ref, is_last=is_last)
         context = self._roster.running.get(ctx or "")
         if context is not None and not is_last:
             context.delivery.push_front(message)
-        elif ctx is not None and context is None and _is_start(error):
+        elif ctx is not None and self._reception.would_open(_type_of(error), ctx):
             # Its text is on the way and must not open the context with defaults instead.
             self._reception.refuse(ctx, error, ref=ref, is_last=is_last)
         else:
             self._outbox.append(message)
         if is_last:
             self._close(Closing(error.code, error.message), "error", now)
+
+    def _is_late(self, error: RttsError, ctx: str | None) -> bool:
+        """Whether text crossed the end of its context on the way, which is nobody's mistake."""
+        return isinstance(error, UnknownContextError) and ctx in self._roster.ended
 
     def _dispatch(self, message: AnyClientMessage, now: float) -> None:
         reception = self._reception
@@ -462,5 +469,6 @@ class Session:
             self._record_silent(now)
 
 
-def _is_start(error: RttsError) -> bool:
-    return isinstance(error, ProtocolError) and error.message_type == "start"
+def _type_of(error: RttsError) -> str | None:
+    """Of the message that could not be read."""
+    return error.message_type if isinstance(error, ProtocolError) else None

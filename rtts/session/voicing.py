@@ -22,6 +22,8 @@ from rtts.text.languages import estimate_duration_s
 
 # Inserted silence is encoded in pieces of this length, so that no piece holds up the event loop.
 SILENCE_PIECE_S = 0.5
+# Breaks in a row add up to this at most: they are a few characters each, and wait for no engine.
+MAX_PAUSE_S = 60.0
 
 # The first audio message of a context has no more than this, or one packet: encoding 80 ms at once
 # costs half a millisecond that somebody waits for in silence.
@@ -83,7 +85,7 @@ class Voicing:
 
     def owe_pause(self, pause_s: float) -> None:
         """Silence follows what was expected last."""
-        self._pause_s += pause_s
+        self._pause_s = min(self._pause_s + pause_s, MAX_PAUSE_S)
 
     def acknowledge_flush(self, message_id: str | None) -> None:
         """Say `flushed` behind the audio of everything expected so far."""

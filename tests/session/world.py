@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from rtts.engine.interface import (
     Command,
+    EngineDown,
     EngineLoad,
     EngineReady,
     Event,
@@ -18,7 +19,7 @@ from rtts.protocol.events import Audio, Done, ServerMessage, Text
 from rtts.session import DeliveryMarker, Service, Session, SessionOptions
 
 START = 1000.0
-_OF_ENGINE = (EngineReady, EngineLoad, VoiceLoaded, VoiceEvicted, VoiceFailed)
+_OF_ENGINE = (EngineReady, EngineDown, EngineLoad, VoiceLoaded, VoiceEvicted, VoiceFailed)
 
 
 class World:
