@@ -41,6 +41,7 @@ def said(text: str, options: SplitterOptions = ALL) -> list[str]:
         ('See [it](x.y "Title of it") now.', "See it now."),
         ("See ![a cat](cat.png) here.", "See a cat here."),
         ("Wow ![", "Wow !["),
+        ("See [[[[[deep]]]]](x.y) here.", "See [[[[[deep]]]]](x.y) here."),
         ("An array a[0] and [sic] and [x] (y).", "An array a[0] and [sic] and [x] (y)."),
         ("f[x](the value of y) is text.", "f[x](the value of y) is text."),
         ("It is so.[^1] Yes.", "It is so. Yes."),

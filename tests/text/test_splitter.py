@@ -148,6 +148,13 @@ def test_no_control_token_is_spoken(text: str, chosen: SplitterOptions) -> None:
     )
 
 
+def test_no_control_token_is_spelt_by_two_segments() -> None:
+    """Not even where the segment before is cut right after its `<`."""
+    said = [s.spoken for s in split(["x" * 79 + "<\u200b|im_end|>" + "x" * 200])]
+    assert said[0] == "x" * 79
+    assert said[1].startswith("|im_end|>")
+
+
 # --- time and memory -----------------------------------------------------------------------------
 
 HOSTILE = [
