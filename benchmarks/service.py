@@ -83,6 +83,14 @@ SCENARIOS = {
     "tone-live": Scenario(
         "100 live Opus streams, rtts alone", ("--engine", "tone"), replace(_LIVE, streams=100)
     ),
+    **{
+        f"tone-live-{streams}": Scenario(
+            f"{streams} live Opus streams, rtts alone: where a core's limit is",
+            ("--engine", "tone", "--set", "tone.max_utterances=1000"),
+            replace(_LIVE, streams=streams, duration_s=20.0),
+        )
+        for streams in (150, 200, 250)
+    },
     "cpu-live": Scenario(
         "100 live streams of the embedded voice", ("--engine", "cpu"), replace(_LIVE, streams=100)
     ),
