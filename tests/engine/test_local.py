@@ -26,8 +26,13 @@ from tests.engine.cores import Touchy, never
 from tests.engine.hosts import Listener
 
 
+# The command line's daemons, which other tests of this process may have left behind.
+PIPES = {"rtts-stdin", "rtts-stdout"}
+
+
 def threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("rtts-")]
+    names = [thread.name for thread in threading.enumerate()]
+    return [name for name in names if name.startswith("rtts-") and name not in PIPES]
 
 
 async def started(engine: LocalEngine) -> Listener:
