@@ -25,7 +25,6 @@ from rtts.engine.tone import ToneEngine
 from tests.engine.cores import Touchy, never
 from tests.engine.hosts import Listener
 
-
 # The command line's daemons, which other tests of this process may have left behind.
 PIPES = {"rtts-stdin", "rtts-stdout"}
 

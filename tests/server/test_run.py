@@ -320,7 +320,10 @@ async def test_a_setting_that_is_wrong_ends_the_process_with_its_message():
     async with process(voice="nobody") as server:
         status, errors = await server.end()
         assert status == 1
-        assert errors.count("Traceback") == 1 and "ConfigError: server.prewarm_voices: 'nobody'" in errors
+        assert (
+            errors.count("Traceback") == 1
+            and "ConfigError: server.prewarm_voices: 'nobody'" in errors
+        )
         assert "never retrieved" not in errors
 
 
