@@ -34,6 +34,7 @@ class SpokenSegment:
         pause_s: Silence still to insert before it.
         at_s: Where its audio begins in the context's audio; None until it does.
         words: Its words on the context's clock; empty until known.
+        is_skipped: The voice could not speak it: nothing of it is heard.
     """
 
     index: int
@@ -44,6 +45,7 @@ class SpokenSegment:
     at_s: float | None = None
     timed: WordsTimed | None = None
     words: list[HeardWord] = field(default_factory=list)
+    is_skipped: bool = False
 
 
 def place(segment: Segment, timed: Sequence[Word], at_s: float) -> list[HeardWord]:
@@ -95,6 +97,8 @@ def timeline(segments: Sequence[SpokenSegment]) -> list[HeardWord]:
     for spoken in segments:
         if spoken.at_s is None:
             break
+        if spoken.is_skipped:
+            continue
         heard_words += spoken.words or place(
             spoken.segment, estimate(spoken.segment.spoken, spoken.estimate_s), spoken.at_s
         )

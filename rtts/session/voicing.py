@@ -151,6 +151,7 @@ class Voicing:
                 return None
             self._inbox.popleft()
             if isinstance(event, SegmentSkipped):
+                spoken.is_skipped = True
                 self.warn(event.code, event.message, event.segment)
                 self._close(spoken)
             elif self._speech.seq == 0:
@@ -221,7 +222,7 @@ class Voicing:
 
     def _close(self, spoken: SpokenSegment) -> None:
         self.n_closed += 1
-        if spoken.timed is None and spoken.at_s is not None:
+        if spoken.timed is None and spoken.at_s is not None and not spoken.is_skipped:
             words = heard.estimate(spoken.segment.spoken, self._speech.position_s - spoken.at_s)
             spoken.timed = WordsTimed(0, spoken.index, tuple(words), exact=False)
             self._mark(spoken)

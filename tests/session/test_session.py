@@ -360,6 +360,29 @@ def test_a_context_with_nothing_to_speak_warns_and_completes():
     assert not world.of(Audio)
 
 
+def test_what_cannot_be_spoken_is_warned_of_and_has_no_marks():
+    """A skipped segment: a typed warning that names it, no word times, and the rest is spoken."""
+    world = World(tone=ToneOptions(unspeakable=("Klingon",)))
+    world.say("This part is spoken. Klingon words come here now. And this is spoken too. ")
+    world.advance(20)
+    (warning,) = world.of(Warned)
+    assert (warning.code, warning.segment) == ("unspeakable_text", 1)
+    assert [mark.segment for mark in world.of(Marks)] == [0, 2]
+    assert world.done().reason == "completed"
+
+
+def test_what_was_skipped_counts_as_passed_once_the_text_behind_it_is_heard():
+    """`spoken` runs to the last word heard; a skipped segment before it is not cut out."""
+    text = "This part is spoken. Klingon words come here now. And this is spoken too. "
+    world = World(tone=ToneOptions(unspeakable=("Klingon",)))
+    world.send(Text(ctx="a", text=text, flush=True))
+    world.advance(0.5)
+    world.send(Cancel(ctx="a", played_ms=3000))
+    done = world.done()
+    assert done.spoken.startswith("This part is spoken. Klingon words come here now. And")
+    assert done.spoken + done.remaining == text
+
+
 def test_break_is_silence_of_its_length():
     """`<break>` between sentences inserts exactly that much silence, flagged."""
     world = World()
