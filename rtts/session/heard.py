@@ -49,18 +49,37 @@ class SpokenSegment:
 
 
 def place(segment: Segment, timed: Sequence[Word], at_s: float) -> list[HeardWord]:
-    """Put an engine's word times of one segment on the context's clock and text."""
-    offsets = segment.offsets
-    return [
-        HeardWord(
-            start=offsets[word.start],
-            end=offsets[word.end - 1] + 1,
-            start_s=at_s + word.start_s,
-            end_s=at_s + word.end_s,
+    """Put an engine's word times of one segment on the context's clock and text.
+
+    A word takes along the marks that touch it in the client's text ("there" becomes "there."), so
+    that the words of a transcript put together are the text.
+    """
+    offsets, placed, behind = segment.offsets, [], 0
+    known = [word for word in timed if 0 <= word.start < word.end <= len(offsets)]
+    limits = [word.start for word in known[1:]] + [len(offsets)]
+    for word, limit in zip(known, limits, strict=True):
+        start, end = word.start, word.end
+        while start > behind and _touches(segment, start - 1, start):
+            start -= 1
+        while end < limit and _touches(segment, end, end):
+            end += 1
+        behind = end
+        placed.append(
+            HeardWord(
+                start=offsets[start],
+                end=offsets[end - 1] + 1,
+                start_s=at_s + word.start_s,
+                end_s=at_s + word.end_s,
+            )
         )
-        for word in timed
-        if 0 <= word.start < word.end <= len(offsets)
-    ]
+    return placed
+
+
+def _touches(segment: Segment, index: int, joint: int) -> bool:
+    """Whether `spoken[index]` is a mark, beside what is across `joint` in the client's text too."""
+    character, offsets = segment.spoken[index], segment.offsets
+    is_mark = not character.isspace() and not character.isalnum()
+    return is_mark and offsets[joint] == offsets[joint - 1] + 1
 
 
 def estimate(spoken: str, duration_s: float) -> list[Word]:
