@@ -36,7 +36,7 @@ from rtts.session.delivery import Delivery, Outgoing
 from rtts.session.intake import Intake
 from rtts.session.latency import FirstPacket
 from rtts.session.options import SessionOptions
-from rtts.session.pacing import Pacer
+from rtts.session.pacing import Pacer, file_lead_s
 from rtts.session.phase import Cause, Phase, next_phase
 from rtts.session.record import ClientReport
 from rtts.session.service import Service
@@ -119,7 +119,11 @@ class Context:
             packets_per_message=limits.packets_per_message,
             effort=service.effort,
         )
-        self.pacer = Pacer(options.max_lead_s, limits.delivery_markers)
+        self.pacer = Pacer(
+            options.max_lead_s,
+            limits.delivery_markers,
+            file_lead_s(options.audio_format.bitrate / 8),
+        )
         self.delivery = Delivery(
             self.pacer,
             rate_hz=self.speech.rate_hz,
@@ -287,6 +291,10 @@ class Context:
         """Audio of this context that is still to be heard; estimated where not yet made."""
         return self.voicing.owed_s() + self.buffered_s(now)
 
+    def _is_idle(self, queued_s: float) -> bool:
+        # Not "<= 0": less than a float of the clock can tell apart would never be over.
+        return self.voicing.is_all_produced and queued_s <= 1e-6
+
     def buffered_s(self, now: float) -> float:
         """Audio made and not yet heard."""
         return max(0.0, self.speech.position_s - self.pacer.position_s(now))
@@ -294,7 +302,7 @@ class Context:
     @property
     def _grant_step_s(self) -> float:
         # A quarter of the lead keeps commands rare and the engine never short of credit.
-        return self.options.max_lead_s / 4 if self.options.max_lead_s else 15.0
+        return (self.options.max_lead_s or self.pacer.file_lead_s) / 4
 
     @property
     def _wants_credit(self) -> bool:
@@ -319,7 +327,7 @@ class Context:
         self._grant(now)
         if self.phase in (Phase.OPEN, Phase.SPEAKING):
             queued_s = self._queued_s(now)
-            is_idle = self.voicing.is_all_produced and queued_s <= 0.0
+            is_idle = self._is_idle(queued_s)
             self._submit(self.intake.timer(now, is_idle=is_idle, queued_s=queued_s), now)
         if now >= self._expires_at(now) - 1e-6:
             self.stop("expired", now)
@@ -351,7 +359,7 @@ class Context:
             queued_s = self._queued_s(now)
             times += self.intake.deadlines(
                 now,
-                is_idle=self.voicing.is_all_produced and queued_s <= 0.0,
+                is_idle=self._is_idle(queued_s),
                 queued_s=queued_s,
                 is_all_produced=self.voicing.is_all_produced,
             )
@@ -416,10 +424,17 @@ class Context:
 
     # --- endings -----------------------------------------------------------------------------
 
-    def stop(self, reason: str, now: float, played_s: float | None = None) -> None:
-        """End now: drop what waits, tell the engine, queue the terminal message."""
+    def stop(
+        self, reason: str, now: float, played_s: float | None = None, *, code: str = ""
+    ) -> None:
+        """End now: drop what waits, tell the engine, queue the terminal message.
+
+        Args:
+            code: Of the error that ended it, if one did.
+        """
         if self.phase is Phase.DONE:
             return
+        self.code = code
         if self.is_with_engine:
             self._commands.append(CancelUtterance(self.utterance_id))
         self.delivery.drop_waiting()

@@ -12,8 +12,15 @@ from dataclasses import dataclass
 # A file ("unlimited" lead) may run this far ahead of what the client's socket has confirmed; without
 # a bound, a reader that never reads takes 982 s of Opus into kernel buffers (measured on Linux).
 UNCONFIRMED_FILE_S = 60.0
+# The same in bytes: a minute of PCM at 48 kHz is 5.8 MB, and a socket may have eight such files.
+UNCONFIRMED_FILE_BYTES = 1_000_000
 # Gaps shorter than this are scheduling noise no player hears.
 STALL_FLOOR_S = 0.005
+
+
+def file_lead_s(bytes_per_s: float) -> float:
+    """How far a file of that many bytes a second may run ahead of what is confirmed."""
+    return min(UNCONFIRMED_FILE_S, UNCONFIRMED_FILE_BYTES / bytes_per_s)
 
 
 @dataclass(slots=True)
@@ -27,6 +34,7 @@ class Pacer:
 
     Attributes:
         max_lead_s: Most audio ahead of the clock; 0 is unlimited.
+        file_lead_s: Most audio beyond the last confirmed position where the lead is unlimited.
         confirms_delivery: Whether `confirm` will be called; if so, credit also never passes
             `max_lead_s` beyond the last confirmed position.
         sent_s: Audio handed to the transport.
@@ -38,6 +46,7 @@ class Pacer:
 
     max_lead_s: float
     confirms_delivery: bool
+    file_lead_s: float = UNCONFIRMED_FILE_S
     sent_s: float = 0.0
     stalls: int = 0
     stalled_s: float = 0.0
@@ -94,7 +103,7 @@ class Pacer:
     def allowed_until_s(self, now: float) -> float:
         """Seconds of audio that may exist by `now`."""
         if not self.max_lead_s:
-            return self.confirmed_s + UNCONFIRMED_FILE_S if self.confirms_delivery else float("inf")
+            return self.confirmed_s + self.file_lead_s if self.confirms_delivery else float("inf")
         heard_s = self.position_s(now)
         if self.confirms_delivery:
             heard_s = min(heard_s, self.confirmed_s)

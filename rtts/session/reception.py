@@ -182,10 +182,10 @@ class Reception:
             context.report(message.played_ms / 1000, now)
             self._roster.settle(context)
 
-    def stop_all(self, reason: str, now: float) -> None:
+    def stop_all(self, reason: str, now: float, *, code: str = "") -> None:
         """End every running context."""
         for context in list(self._roster.running.values()):
-            context.stop(reason, now)
+            context.stop(reason, now, code=code)
             self._roster.settle(context)
 
     def _open(self, start: Start, now: float) -> None:

@@ -462,7 +462,8 @@ class Session:
 
     def _close(self, closing: Closing, reason: str, now: float) -> None:
         self._is_resumable = False
-        self._reception.stop_all(reason, now)
+        code = closing.code if reason == "error" else ""
+        self._reception.stop_all(reason, now, code=code)
         if self.closing is None:
             self.closing = closing
         if not self.is_attached:

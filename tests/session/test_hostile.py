@@ -6,7 +6,7 @@ import pytest
 
 from rtts.engine.interface import EngineDown, UtteranceFailed
 from rtts.errors import BadRequestError
-from rtts.protocol.events import Audio, Done, Error, Flush, Playback, Start, Started, Text
+from rtts.protocol.events import Audio, Done, Error, Flush, Format, Playback, Start, Started, Text
 from rtts.session import SessionOptions
 from tests.session.world import World
 
@@ -139,6 +139,33 @@ def test_a_context_that_is_paced_does_not_expire():
     world.say(SENTENCE * 30, end=True)
     world.advance(120)
     assert world.done().reason == "completed"
+
+
+@pytest.mark.parametrize(
+    ("fmt", "most_s"), [(Format(codec="pcm_s16le", sample_rate=48_000), 11), (Format(), 61)]
+)
+def test_a_file_nobody_reads_is_bounded_in_bytes(fmt, most_s):
+    """Without a lead limit what is unconfirmed is a minute, and a megabyte: also of PCM."""
+    world = World()
+    world.reads = False
+    world.send(Start(ctx="a", format=fmt, max_lead_ms=0))
+    world.say(SENTENCE * 100)
+    world.advance(5)
+    assert most_s - 3 < world.audio_s() < most_s
+    world.reads = True
+    world.session.delivered(10_000, world.now)
+    world.advance(5)
+    assert world.done().reason == "completed"
+
+
+def test_a_fatal_error_is_the_code_of_what_it_ended():
+    """`done` with reason `error` says which, also where the whole connection ends."""
+    world = World()
+    world.say(SENTENCE, end=False)
+    for _ in range(10):
+        world.send(Flush(ctx="nobody"))
+    assert world.session.closing.code == "unknown_ctx"
+    assert (world.done().reason, world.done().code) == ("error", "unknown_ctx")
 
 
 def test_an_engine_that_is_down_refuses_and_keeps_the_socket():
