@@ -98,16 +98,10 @@ def write_checkpoint(
         raise ConfigError(f"checkpoint: size is one of {SIZES}, type one of {tuple(ModelType)}")
     if kind == ModelType.VOICE_DESIGN and size == "0.6b":
         raise ConfigError("checkpoint: voice_design exists only at 1.7b (and tiny)")
-    codec_folder = folder / "speech_tokenizer"
     if (folder / "config.json").exists():
         raise ConfigError(f"checkpoint: {folder} holds a checkpoint already")
-    codec_folder.mkdir(parents=True, exist_ok=True)
-    ids, text_vocab = _write_tokenizer(folder, size)
-    _write_json(folder / "config.json", _config(size, kind, ids, text_vocab))
-    _write_json(folder / "generation_config.json", _GENERATION)
-    _write_json(codec_folder / "config.json", _codec_config(size))
-    _write_json(codec_folder / "preprocessor_config.json", _PREPROCESSOR)
-    _write_json(folder / "preprocessor_config.json", _PREPROCESSOR)
+    write_settings(folder, size, kind)
+    codec_folder = folder / "speech_tokenizer"
     config = load_config(folder)
     model, codec = _wanted(config)
     main_dtype = torch.float32 if size == "tiny" else torch.bfloat16
@@ -123,6 +117,33 @@ def write_checkpoint(
     written = 0
     for path, shapes, dtype in jobs:
         written = _write_tensors(path, shapes, dtype, seed, written, total, progress)
+
+
+def write_settings(folder: Path, size: str, kind: str) -> None:
+    """Write a checkpoint's tokenizer and JSON files, without tensors."""
+    codec_folder = folder / "speech_tokenizer"
+    codec_folder.mkdir(parents=True, exist_ok=True)
+    ids, text_vocab = _write_tokenizer(folder, size)
+    _write_json(folder / "config.json", _config(size, kind, ids, text_vocab))
+    _write_json(folder / "generation_config.json", _GENERATION)
+    _write_json(codec_folder / "config.json", _codec_config(size))
+    _write_json(codec_folder / "preprocessor_config.json", _PREPROCESSOR)
+    _write_json(folder / "preprocessor_config.json", _PREPROCESSOR)
+
+
+class RandomWeights(Weights):
+    """Tensors drawn as they are asked for, on the device: to size hardware without any file.
+
+    A function of name, shape, seed and device kind; not the values `write_checkpoint` writes.
+    """
+
+    def __init__(self, dtype: torch.dtype, device: str, seed: int = 0) -> None:
+        super().__init__({}, "random", dtype, device)
+        self._seed = seed
+
+    def take(self, name: str, *shape: int) -> Tensor:
+        """The tensor of that name."""
+        return _draw(name, shape, self._seed, self.device).to(self.dtype)
 
 
 class _Wanted(Weights):
@@ -151,15 +172,18 @@ def _wanted(config: ModelConfig) -> tuple[dict[str, tuple[int, ...]], dict[str, 
     return model.shapes, codec.shapes
 
 
-def _draw(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
+def _draw(
+    name: str, shape: tuple[int, ...], seed: int, device: torch.device | None = None
+) -> Tensor:
     """The values of one tensor: a function of its name, shape and the seed."""
     digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
-    generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
+    device = torch.device("cpu") if device is None else device
+    generator = torch.Generator(device).manual_seed(int.from_bytes(digest[:7], "big"))
     if name.endswith("cluster_usage"):
-        return torch.ones(shape)
+        return torch.ones(shape, device=device)
     if name.endswith(("layer_scale.scale", ".gamma")):
-        return torch.full(shape, 0.3)
-    noise = torch.randn(shape, generator=generator)
+        return torch.full(shape, 0.3, device=device)
+    noise = torch.randn(shape, generator=generator, device=device)
     if name.endswith((".alpha", ".beta")):
         return noise.mul_(0.3)
     if name == "decoder.decoder.6.conv.bias":

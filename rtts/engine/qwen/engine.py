@@ -42,7 +42,6 @@ from rtts.engine.qwen.extra import torch
 from rtts.engine.qwen.frame import Model
 from rtts.engine.qwen.hub import model_folder
 from rtts.engine.qwen.languages import NAMES, TAGS, language_name
-from rtts.engine.qwen.offline import SMALLEST_BATCH
 from rtts.engine.qwen.options import FRAME_S, QwenOptions
 from rtts.engine.qwen.prompt import Conditioning, PromptBuilder, Reference
 from rtts.engine.qwen.references import RegisteredVoice, load_voices
@@ -117,7 +116,7 @@ class QwenEngine:
             builder,
             options,
             head_bytes=runner.head_row_bytes,
-            smallest_bucket=SMALLEST_BATCH,
+            smallest_bucket=runner.frames.smallest,
         )
         self.capabilities = _capabilities(config, options, voices)
         self._outbox: list[Event] = [EngineReady(self.capabilities)]

@@ -7,6 +7,7 @@ about text, utterances, credit or time: it is given one text id a row.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from rtts.engine.qwen.kv_cache import KeyValues
 from rtts.engine.qwen.prompt import Row
 from rtts.engine.qwen.sampling import Noise, Sampler, Seeded, uniforms
 from rtts.engine.qwen.talker import Talker
-from rtts.engine.qwen.weights import open_weights
+from rtts.engine.qwen.weights import Weights, open_weights
 from rtts.errors import ConfigError
 
 _UNUSED = ("speaker_encoder.",)
@@ -42,18 +43,28 @@ class Conditions:
     codes: Tensor
 
 
-class Model(nn.Module):
-    """The weights of one checkpoint, loaded."""
+OpenWeights = Callable[[Path, torch.dtype, str], Weights]
+"""Folder, dtype and device to the tensors in it."""
 
-    def __init__(self, folder: Path, dtype: torch.dtype, device: str) -> None:
+
+class Model(nn.Module):
+    """The weights of one checkpoint, loaded.
+
+    Args:
+        read: Where tensors come from: the folder's files, unless somebody sizes hardware.
+    """
+
+    def __init__(
+        self, folder: Path, dtype: torch.dtype, device: str, read: OpenWeights = open_weights
+    ) -> None:
         super().__init__()
         self.config: ModelConfig = load_config(folder)
         self.dtype, self.device = dtype, torch.device(device)
-        weights = open_weights(folder, dtype, device)
+        weights = read(folder, dtype, device)
         hidden = self.config.talker.stack.hidden
         self.talker = Talker(weights, self.config.talker)
         self.predictor = CodePredictor(weights, self.config.predictor, hidden)
-        codec_weights = open_weights(folder / "speech_tokenizer", dtype, device)
+        codec_weights = read(folder / "speech_tokenizer", dtype, device)
         self.codec = Codec(codec_weights, self.config.codec)
         unknown = [*weights.leftover(*_UNUSED), *codec_weights.leftover(*_UNUSED_CODEC)]
         if unknown:

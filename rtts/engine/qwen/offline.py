@@ -7,7 +7,7 @@ does: at the end id or after `max_frames`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rtts.engine.qwen.codec import CodecState
@@ -19,6 +19,9 @@ from rtts.engine.qwen.sampling import Noise, Sampler
 SMALLEST_BATCH = 4
 """Rows of the smallest batch. Below four rows the CPU's matrix product takes another path and a row's
 bits would depend on its neighbours (measured: torch 2.13, 4 to 64 rows agree bit for bit)."""
+
+Prefill = Callable[[Tensor, int, int], None]
+"""Takes vectors `[T, hidden]`, a slot and the position of the first."""
 
 SPAN_STEP = 64
 """Attention spans grow by this many positions."""
@@ -158,10 +161,19 @@ def begin_prompt(
     length: int,
     prompt: Prompt,
     conditions: Conditions | None,
+    prefill: Prefill | None = None,
 ) -> None:
-    """Put a prompt's body and last row behind the `length` head positions a slot holds."""
+    """Put a prompt's body and last row behind the `length` head positions a slot holds.
+
+    Args:
+        prefill: Writes rows' keys and values; by default the talker's own.
+    """
     if prompt.body:
-        model.talker.prefill(model.rows(prompt.body, conditions), state.kv, slot, length)
+        rows = model.rows(prompt.body, conditions)
+        if prefill is None:
+            model.talker.prefill(rows, state.kv, slot, length)
+        else:
+            prefill(rows, slot, length)
     last = model.codec_side((prompt.last,), conditions)[0]
     state.begin_take(slot, length + len(prompt.body), last)
 

@@ -6,17 +6,21 @@ things. It knows slots and ids, not utterances, text, credit or time.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rtts.engine.qwen.config import SamplingConfig
-from rtts.engine.qwen.extra import Tensor, torch
-from rtts.engine.qwen.frame import Conditions, FrameOutput, Model, SlotState, speak_frame
+from rtts.engine.qwen.extra import torch
+from rtts.engine.qwen.frame import Conditions, Model
+from rtts.engine.qwen.graphs import frames_for
 from rtts.engine.qwen.kv_cache import KeyValues
-from rtts.engine.qwen.offline import SMALLEST_BATCH, begin_prompt, codec_after, span_for
+from rtts.engine.qwen.offline import begin_prompt
 from rtts.engine.qwen.prompt import PromptBuilder
-from rtts.engine.qwen.sampling import Sampler
 from rtts.engine.qwen.scheduler import Admit, BuildHead, Plan, RowResult
+
+_MEMORY_EVERY_S = 0.25
+"""Asking the driver takes as long as admitting an utterance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +29,12 @@ class Flight:
 
     Attributes:
         failed: Slots whose admission or frame failed, and why.
-        output: Of the frame, where the plan had rows.
+        is_speaking: Whether a frame was begun.
     """
 
     plan: Plan
     failed: Mapping[int, str]
-    output: FrameOutput | None
+    is_speaking: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +72,19 @@ class Runner:
         references: Mapping[str, Conditions],
     ) -> None:
         self.model, self._builder = model, builder
-        self._sampler = Sampler(sampling, model.config.talker, model.device)
         self._greedy = (not sampling.do_sample, not sampling.subtalker_dosample)
-        rows = max(slots, SMALLEST_BATCH)
-        self._state = SlotState.allocate(model, rows, positions)
-        self._codec_state = model.codec.state(rows)
-        self._fresh_codec = model.codec.state(1)
+        self.frames = frames_for(model, sampling, slots, positions)
+        self.frames.prepare()
+        self._state = self.frames.state
         self._references = references
         self._codec_starts = {
-            key: codec_after(model, conditions.codes)
+            key: self.frames.codec_after(conditions.codes)
             for key, conditions in references.items()
             if conditions.codes.shape[0]
         }
         self._heads: dict[int, KeyValues] = {}
         self._tainted: set[int] = set()
+        self._memory_share, self._memory_read_s = self._read_memory(), -math.inf
 
     @property
     def head_row_bytes(self) -> int:
@@ -102,45 +105,44 @@ class Runner:
                 self._admit(admit)
             except torch.OutOfMemoryError as error:
                 failed[admit.slot] = f"out of memory: {error}"
-        output = None
+        is_speaking = False
         if plan.rows:
             try:
-                output = self._frame(plan, failed)
+                self._frame(plan, failed)
+                is_speaking = True
+                if plan.now - self._memory_read_s > _MEMORY_EVERY_S:  # while the device is at work
+                    self._memory_share, self._memory_read_s = self._read_memory(), plan.now
             except torch.OutOfMemoryError as error:
                 failed |= {row.slot: f"out of memory: {error}" for row in plan.rows}
-        return Flight(plan, failed, output)
+        return Flight(plan, failed, is_speaking)
 
     def collect(self, flight: Flight) -> Landed:
         """Wait for a step and bring its results to the host."""
-        output, rows = flight.output, flight.plan.rows
-        if output is None:
+        rows = flight.plan.rows
+        if not flight.is_speaking:
             return Landed(flight.plan, flight.failed, {}, {}, {})
-        codes, pcm = output.codes.tolist(), output.pcm.cpu()
-        ended, finite = output.ended.tolist(), output.finite.tolist()
-        self._tainted |= {row.slot for row in rows if not finite[row.slot]}
-        levels = (pcm.float() / 32767.0).square().mean(-1).sqrt().tolist()
-        samples = pcm.numpy()
-        return Landed(
-            flight.plan,
-            flight.failed,
-            {
-                row.slot: RowResult(
-                    codes[row.slot][0], levels[row.slot], ended[row.slot], finite[row.slot]
-                )
-                for row in rows
-            },
-            {row.slot: samples[row.slot].tobytes() for row in rows},
-            {row.slot: tuple(codes[row.slot]) for row in rows},
-        )
+        heard = self.frames.collect()
+        self._tainted |= {row.slot for row in rows if not heard.finite[row.slot]}
+        results, pcm, codes = {}, {}, {}
+        for slot in (row.slot for row in rows):
+            of_row = heard.codes[slot]
+            results[slot] = RowResult(
+                of_row[0], heard.levels[slot], heard.ended[slot], heard.finite[slot]
+            )
+            pcm[slot], codes[slot] = heard.pcm[slot].tobytes(), tuple(of_row)
+        return Landed(flight.plan, flight.failed, results, pcm, codes)
 
     def is_nearly_full(self, limit: float) -> bool:
-        """Whether more than that share of the device's memory is in use."""
+        """Whether more than that share of the device's memory is in use, when last looked at."""
+        return self._memory_share > limit
+
+    def _read_memory(self) -> float:
         if self.model.device.type != "cuda":
-            return False
+            return 0.0
         free, total = torch.cuda.mem_get_info(self.model.device)
         reserved = torch.cuda.memory_reserved(self.model.device)
         idle = reserved - torch.cuda.memory_allocated(self.model.device)
-        return (total - free - idle) > limit * total
+        return (total - free - idle) / total
 
     def _build(self, build: BuildHead) -> KeyValues:
         rows = self._builder.head(build.conditioning)
@@ -163,30 +165,25 @@ class Runner:
         state.kv.copy_in(slot, self._heads[admit.head], admit.head_rows)
         clone = admit.conditioning.clone
         conditions = self._references.get(clone)
-        begin_prompt(self.model, state, slot, admit.head_rows, admit.prompt, conditions)
+        begin_prompt(
+            self.model,
+            state,
+            slot,
+            admit.head_rows,
+            admit.prompt,
+            conditions,
+            self.frames.prefill,
+        )
         state.seeds[slot] = admit.seed
         state.drawn[slot] = admit.steps
         state.greedy[slot], state.greedy_later[slot] = self._greedy
-        start = self._codec_starts.get(clone, self._fresh_codec)
-        self._codec_state.copy_in(slot, start)
+        self.frames.begin_codec(slot, self._codec_starts.get(clone))
 
-    def _frame(self, plan: Plan, failed: Mapping[int, str]) -> FrameOutput:
-        bucket = max(plan.bucket, SMALLEST_BATCH)
+    def _frame(self, plan: Plan, failed: Mapping[int, str]) -> None:
+        bucket = max(plan.bucket, self.frames.smallest)
         texts = [0] * bucket
         active = [False] * bucket
         for row in plan.rows:
             texts[row.slot] = row.text_id
             active[row.slot] = row.slot not in failed
-        device = self.model.device
-        return speak_frame(
-            self.model,
-            self._sampler,
-            self._state,
-            self._codec_state,
-            self._text_side(torch.tensor(texts, device=device)),
-            torch.tensor(active, device=device),
-            span_for(plan.positions + 1, self._state.kv.positions),
-        )
-
-    def _text_side(self, ids: Tensor) -> Tensor:
-        return self.model.talker.project_text(ids)
+        self.frames.start(texts, active, plan.positions)

@@ -21,6 +21,8 @@ _PROJECT_ROWS = 8
 """Rows of one text projection. A fixed number, and more than three: below four rows the CPU's matrix
 product takes another path, and a row's bits would depend on how many it was projected with."""
 
+_TABULATED_ROWS = 8192
+
 
 class Talker(nn.Module):
     """Weights of the talker, without its code predictor."""
@@ -54,9 +56,27 @@ class Talker(nn.Module):
         self.text_out = frozen(weights.take(f"{projection}2.weight", hidden, text))
         self.text_out_bias = frozen(weights.take(f"{projection}2.bias", hidden))
         self.rotary = Rotary(stack, weights.device)
+        self._text_table: Tensor | None = None
+
+    @torch.no_grad()
+    def tabulate_text(self) -> Tensor:
+        """Project the whole text vocabulary, `[text_vocab, hidden]`: from now on it is looked up.
+
+        622 MB (1.7B) that replace the 622 MB of the embedding; a matter of milliseconds on a GPU.
+        """
+        if self._text_table is None:
+            parts = []
+            for part in torch.split(self.text_embedding, _TABULATED_ROWS):
+                wide = functional.silu(functional.linear(part, self.text_in, self.text_in_bias))
+                parts.append(functional.linear(wide, self.text_out, self.text_out_bias))
+            self._text_table = torch.cat(parts)
+            self.text_embedding = frozen(self.text_embedding.new_empty(0))
+        return self._text_table
 
     def project_text(self, ids: Tensor) -> Tensor:
         """Text-side vectors `[T, hidden]` of text ids `[T]`; a row depends on its id alone."""
+        if self._text_table is not None:
+            return functional.embedding(ids, self._text_table)
         rows = []
         for part in torch.split(ids, _PROJECT_ROWS):
             padded = functional.pad(part, (0, _PROJECT_ROWS - part.shape[0]))

@@ -146,7 +146,7 @@ def test_cancel_between_execute_and_commit(make: Callable[..., QwenEngine]) -> N
 def never_ending(make: Callable[..., QwenEngine], **fields: object) -> Driver:
     """An engine whose model never chooses the end."""
     driver = driver_for(make, **fields)
-    sampler = driver.core._runner._sampler  # type: ignore[attr-defined]
+    sampler = driver.core._runner.frames._sampler  # type: ignore[attr-defined]
     sampler._suppressed = sampler._suppressed.clone()
     sampler._suppressed[tiny.CONTROLS["codec_eos_token_id"]] = True
     return driver
