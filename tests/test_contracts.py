@@ -28,6 +28,13 @@ VIOLATIONS = [
     ),
     ("engine-layers", "rtts/engine/planted.py", "", "planted"),
     (
+        "qwen-layers",
+        "rtts/engine/qwen/prompt.py",
+        "from rtts.engine.qwen.frame import Model",
+        "rtts.engine.qwen.prompt -> rtts.engine.qwen.frame",
+    ),
+    ("qwen-layers", "rtts/engine/qwen/planted.py", "", "planted"),
+    (
         "waist",
         "rtts/session/options.py",
         "from rtts.engine.tone import ToneEngine",

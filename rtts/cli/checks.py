@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _SENTENCE = "Hello there, how can I help you today?"
 _SPEECH_TIMEOUT_S = 60.0
+_QWEN_TIMEOUT_S = 600.0  # on a CPU its released sizes take a second or more for each 80 ms
 _GPU_TIMEOUT_S = 10.0
 # What a process needs beside its sockets: libraries, logs, pipes, the engine.
 _SPARE_FILES = 64
@@ -63,7 +64,7 @@ def broken_installation(error: ImportError) -> Check:
 def machine_checks(settings: Settings) -> Iterator[Check]:
     """Everything else but speech itself."""
     yield _libopus(settings)
-    yield from _engines()
+    yield from _engines(settings)
     yield _sound()
     yield _address(settings)
     yield from _open_files(settings)
@@ -72,10 +73,11 @@ def machine_checks(settings: Settings) -> Iterator[Check]:
 async def speech_check(settings: Settings) -> Check:
     """Whether the engine of the settings speaks: it says one sentence."""
     name = f"{settings.engine.kind} engine speaks"
+    timeout_s = _QWEN_TIMEOUT_S if settings.engine.kind == "qwen" else _SPEECH_TIMEOUT_S
     try:
-        found = await asyncio.wait_for(_speak(settings), _SPEECH_TIMEOUT_S)
+        found = await asyncio.wait_for(_speak(settings), timeout_s)
     except TimeoutError:
-        return Check(name, "problem", f"no speech within {_SPEECH_TIMEOUT_S:.0f} s")
+        return Check(name, "problem", f"no speech within {timeout_s:.0f} s")
     except RttsError as error:
         return Check(name, "problem", str(error))
     return Check(name, "ok", found)
@@ -220,17 +222,43 @@ def _libopus(settings: Settings) -> Check:
 # --- engines -------------------------------------------------------------------------------------
 
 
-def _engines() -> Iterator[Check]:
+def _engines(settings: Settings) -> Iterator[Check]:
     from rtts.engine.cpu.catalogue import kokoro_status
 
     has_kokoro, what_is_missing = kokoro_status()
     found = "Kokoro's 8 English and 8 Chinese" if has_kokoro else "only the embedded one"
     yield Check("cpu engine's voices", "ok" if has_kokoro else "missing", found, what_is_missing)
+    gpu = _gpu()
+    yield gpu
+    yield from _qwen(settings, has_gpu=gpu.status == "ok")
+
+
+def _qwen(settings: Settings, *, has_gpu: bool) -> Iterator[Check]:
+    """Whether Qwen3-TTS can run here, and on what."""
+    from rtts.engine.qwen.factory import HOW_TO_INSTALL, find_checkpoint, missing_packages
+
     torch = _version_of("torch")
-    yield Check(
-        "torch", "ok" if torch else "missing", torch or "not installed; for GPU models only"
-    )
-    yield _gpu()
+    yield Check("torch", "ok" if torch else "missing", torch or "not installed; for qwen only")
+    flash = _version_of("flash-attn")
+    how = "; not used, attention is torch's own (SDPA)"
+    yield Check("flash-attn", "ok" if flash else "missing", (flash or "not installed") + how)
+    missing = missing_packages()
+    if missing:
+        yield Check("qwen engine", "missing", f"needs {', '.join(missing)}", HOW_TO_INSTALL)
+        return
+    can_use_gpu = has_gpu and not torch.endswith("+cpu")
+    device = "a GPU (--device cuda)" if can_use_gpu else "the CPU only, slower than real time"
+    if not settings.qwen.model:
+        remedy = "--model DIR_OR_NAME; `rtts checkpoint` writes one of random weights"
+        yield Check("qwen engine", "ok", f"can run on {device}; no model is named", remedy)
+        return
+    try:
+        folder, config = find_checkpoint(settings.qwen)
+    except ConfigError as error:
+        yield Check("qwen engine", "problem", error.message)
+        return
+    found = f"can run on {device}; {config.model_type} checkpoint {folder}"
+    yield Check("qwen engine", "ok", found)
 
 
 def _gpu() -> Check:

@@ -38,8 +38,12 @@ def _host(settings: Settings, *, is_brief: bool) -> str:
     host = settings.engine.host
     if host != "auto":
         return host
-    has_processes = os.name == "posix" and (os.cpu_count() or 1) > 1
-    return "remote" if has_processes and settings.engine.kind == "cpu" and not is_brief else "local"
+    if os.name != "posix":
+        return "local"
+    if settings.engine.kind == "qwen":  # a model that dies takes down nothing but its utterances
+        return "remote"
+    has_cores = (os.cpu_count() or 1) > 1
+    return "remote" if has_cores and settings.engine.kind == "cpu" and not is_brief else "local"
 
 
 def _core(settings: Settings) -> tuple[Callable[..., EngineCore], tuple[object, ...]]:
@@ -48,6 +52,14 @@ def _core(settings: Settings) -> tuple[Callable[..., EngineCore], tuple[object, 
         from rtts.engine.tone import ToneEngine
 
         return ToneEngine, (settings.tone,)
+
+    if settings.engine.kind == "qwen":
+        from rtts.engine.qwen.factory import check_voices, find_checkpoint, make_qwen_engine
+
+        # A mistake is told here, and once, not by each new process.
+        _, config = find_checkpoint(settings.qwen)
+        check_voices(settings.qwen, config)
+        return make_qwen_engine, (settings.qwen,)
 
     import threading
     import time

@@ -64,7 +64,20 @@ def add_setting(parser: Any, flag: str, key: str, *, is_switch: bool = False, **
 
 def add_engine_flags(parser: Any) -> None:
     """Declare the flags of commands that may run an engine."""
-    add_setting(parser, "--engine", "engine.kind", metavar="KIND", help="cpu (default), tone")
+    add_setting(parser, "--engine", "engine.kind", metavar="KIND", help="cpu (default), qwen, tone")
+    add_model_flags(parser)
+
+
+def add_model_flags(parser: Any) -> None:
+    """Declare the flags that say which checkpoint the qwen engine loads, and where it runs."""
+    add_setting(
+        parser,
+        "--model",
+        "qwen.model",
+        metavar="NAME_OR_DIR",
+        help="qwen: a checkpoint's folder, or a repository of the model hub",
+    )
+    add_setting(parser, "--device", "qwen.device", metavar="D", help="qwen: cpu (default), cuda")
 
 
 def resolve(arguments: argparse.Namespace) -> Resolved:

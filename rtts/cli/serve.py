@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rtts.cli.flags import Commands, add_command, add_engine_flags, add_setting, resolve
 
 if TYPE_CHECKING:
+    from rtts.engine.interface import Engine
     from rtts.server import Server
     from rtts.settings import Settings
 
@@ -53,17 +54,18 @@ def run(arguments: argparse.Namespace) -> int:
     logs.set_up(settings.log.level, as_json=settings.server.log_json)
     log = logging.getLogger("rtts")
     log.info("settings: file %s, SHA-256 %s", resolved.file or "none", resolved.fingerprint())
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(_serve(settings))
-
-
-async def _serve(settings: Settings) -> int:
     from rtts.audio.opus import load_library
     from rtts.cli.engines import make_engine
-    from rtts.server import serve
 
     if settings.audio.opus_library is not None:
         load_library(str(settings.audio.opus_library))
+    engine = make_engine(settings)  # before there is a loop: it may have to fetch a model
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(_serve(settings, engine))
+
+
+async def _serve(settings: Settings, engine: Engine) -> int:
+    from rtts.server import serve
 
     def listening(server: Server) -> None:
         print(f"listening on {server.ws_url} ({settings.engine.kind} engine)", flush=True)
@@ -74,7 +76,7 @@ async def _serve(settings: Settings) -> int:
 
     return await serve(
         settings.server,
-        make_engine(settings),
+        engine,
         session_options=settings.session,
         max_backlog_s=settings.engine.max_backlog_s,
         on_listening=listening,

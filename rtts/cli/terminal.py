@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import TextIO
 
 # What takes less is not worth a line; what takes more must not look hung.
@@ -23,7 +24,7 @@ _PLAIN_TICK_S = 10.0
 class Progress:
     """Progress of one command.
 
-    Owner: the command's thread.
+    Owner: the command's thread, and while `working` the clock's.
     """
 
     def __init__(self, stream: TextIO | None = None, *, is_quiet: bool = False) -> None:
@@ -38,6 +39,7 @@ class Progress:
         self._is_terminal = self._stream.isatty()
         self._began = time.monotonic()
         self._held: list[str] = []  # details of the first second
+        self._metered_s: float | None = None  # last shown; None while nothing is metered
         self._has_clock = False  # the last line on the terminal is a running clock
 
     def say(self, line: str) -> None:
@@ -77,13 +79,58 @@ class Progress:
         began = time.monotonic()
         await asyncio.sleep(PATIENCE_S)
         while True:
-            elapsed_s = time.monotonic() - began
-            if self._is_terminal and not self._is_quiet:
-                print(f"\r\x1b[K{what} … {elapsed_s:.0f} s", end="", file=self._stream, flush=True)
-                self._has_clock = True
-            else:
-                self.say(f"{what} ({elapsed_s:.0f} s)")
-            await asyncio.sleep(_TERMINAL_TICK_S if self._is_terminal else _PLAIN_TICK_S)
+            self._show_clock(what, time.monotonic() - began)
+            await asyncio.sleep(self._tick_s)
+
+    @contextlib.contextmanager
+    def working(self, what: str) -> Iterator[None]:
+        """The same for work that leaves no event loop to run: a thread shows it."""
+        is_over = threading.Event()
+
+        def tick() -> None:
+            began, wait_s = time.monotonic(), PATIENCE_S
+            while not is_over.wait(wait_s):
+                self._show_clock(what, time.monotonic() - began)
+                wait_s = self._tick_s
+
+        clock = threading.Thread(target=tick, name="rtts-clock", daemon=True)
+        clock.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            clock.join()
+            self._erase_clock()
+
+    def meter(self, line: str) -> None:
+        """Show how far something has come: after its first second, as often as is worth it."""
+        now = time.monotonic()
+        if self._metered_s is None:
+            self._metered_s = now + PATIENCE_S - self._tick_s
+        if now - self._metered_s < self._tick_s:
+            return
+        self._metered_s = now
+        self._rewrite(line, line)
+
+    def end_meter(self) -> None:
+        """What was metered has come to its end: leave nothing of it on a terminal."""
+        self._metered_s = None
+        self._erase_clock()
+
+    @property
+    def _tick_s(self) -> float:
+        return _TERMINAL_TICK_S if self._is_terminal else _PLAIN_TICK_S
+
+    def _show_clock(self, what: str, elapsed_s: float) -> None:
+        self._rewrite(f"{what} … {elapsed_s:.0f} s", f"{what} ({elapsed_s:.0f} s)")
+
+    def _rewrite(self, line: str, plain: str) -> None:
+        """Put a line in place of the one before on a terminal; elsewhere a plain one below it."""
+        if self._is_terminal and not self._is_quiet:
+            print(f"\r\x1b[K{line}", end="", file=self._stream, flush=True)
+            self._has_clock = True
+        else:
+            self.say(plain)
 
     def _erase_clock(self) -> None:
         if self._has_clock:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_type_hints
 
 from rtts.engine.cpu.options import CpuOptions
+from rtts.engine.qwen.options import QwenOptions
 from rtts.engine.tone.options import ToneOptions
 from rtts.errors import ConfigError
 from rtts.server.options import ServerOptions
@@ -33,16 +34,17 @@ class EngineOptions:
     """Which engine speaks, and where it runs.
 
     Attributes:
-        kind: `cpu` is the embedded voice; `tone` is a test signal that costs nothing.
+        kind: `cpu` is the embedded voice; `qwen` is Qwen3-TTS and needs `qwen.model`; `tone` is a
+            test signal that costs nothing.
         host: `local` runs it on threads of the server; `remote` in processes that are started
-            again when they die. `auto` is `remote` for an engine that computes, where there is
-            more than one core: on two cores the embedded voice then speaks to 100 listeners
-            without a gap, and on a thread beside the encoder to about 60.
+            again when they die. `auto` is `remote` for `qwen`, and for `cpu` where there is more
+            than one core: on two cores the embedded voice then speaks to 100 listeners without a
+            gap, and on a thread beside the encoder to about 60.
         workers: Engines that share the utterances, each on its own thread or process.
         max_backlog_s: New contexts are refused while the first audio would have to wait longer.
     """
 
-    kind: Literal["cpu", "tone"] = "cpu"
+    kind: Literal["cpu", "qwen", "tone"] = "cpu"
     host: Literal["auto", "local", "remote"] = "auto"
     workers: int = 1
     max_backlog_s: float = 2.0
@@ -98,6 +100,7 @@ class Settings:
     session: SessionOptions = field(default_factory=SessionOptions)
     engine: EngineOptions = field(default_factory=EngineOptions)
     cpu: CpuOptions = field(default_factory=CpuOptions)
+    qwen: QwenOptions = field(default_factory=QwenOptions)
     tone: ToneOptions = field(default_factory=ToneOptions)
     audio: AudioOptions = field(default_factory=AudioOptions)
     log: LogOptions = field(default_factory=LogOptions)

@@ -12,7 +12,7 @@ from rtts.cli import build_parser, main
 from rtts.cli.failure import CommandError
 from rtts.errors import ConfigError, EngineError
 
-COMMANDS = ("serve", "say", "voices", "doctor", "config", "demo")
+COMMANDS = ("serve", "say", "voices", "doctor", "config", "demo", "synth", "checkpoint")
 
 
 class TestHelp:
@@ -130,4 +130,4 @@ def test_closed_pipe(spawn: Callable[..., subprocess.Popen[bytes]]) -> None:
 def test_every_command_has_a_module() -> None:
     """The commands are the ones the documents name."""
     help_ = build_parser().format_help()
-    assert [name for name in COMMANDS if f"\n    {name} " not in help_] == []
+    assert [name for name in COMMANDS if f"\n    {name}" not in help_] == []

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import time
 
 import pytest
 
@@ -84,3 +85,48 @@ class TestWaiting:
         with pytest.raises(ZeroDivisionError):
             async with Progress(io.StringIO()).waiting("loading"):
                 raise ZeroDivisionError
+
+
+class TestWorking:
+    @pytest.fixture(autouse=True)
+    def impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(terminal, "PATIENCE_S", 0.02)
+        monkeypatch.setattr(terminal, "_TERMINAL_TICK_S", 0.01)
+        monkeypatch.setattr(terminal, "_PLAIN_TICK_S", 30.0)
+
+    def test_clock_without_a_loop(self) -> None:
+        """A clock runs beside work that blocks, and nothing of it stays, not even after an error."""
+        stream = Terminal()
+        with pytest.raises(ValueError, match="x"), Progress(stream).working("loading"):
+            time.sleep(0.1)
+            raise ValueError("x")
+        assert "loading … 0 s" in stream.getvalue()
+        assert stream.getvalue().endswith("\r\x1b[K")
+
+    def test_short_work_is_not_mentioned(self) -> None:
+        """What does not take long is not mentioned."""
+        stream = io.StringIO()
+        with Progress(stream).working("loading"):
+            pass
+        assert stream.getvalue() == ""
+
+
+class TestMeter:
+    @pytest.mark.parametrize("stream", [io.StringIO(), Terminal()])
+    def test_rate(self, monkeypatch: pytest.MonkeyPatch, stream: io.StringIO) -> None:
+        """Nothing in the first second; then a line every 10 s, on a terminal five a second in place."""
+        now = 1000.0
+        monkeypatch.setattr(terminal.time, "monotonic", lambda: now)
+        progress = Progress(stream)
+        now += 60.0  # what came before does not count
+        for eighth in range(120):
+            progress.meter(str(eighth))
+            now += 0.125
+        progress.end_meter()
+        shown = stream.getvalue()
+        if isinstance(stream, Terminal):
+            lines = shown.split("\r\x1b[K")
+            assert (lines[1], lines[-1]) == ("8", "")
+            assert 50 <= len(lines) <= 60
+        else:
+            assert shown.split() == ["8", "88"]

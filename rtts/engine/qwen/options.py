@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -9,6 +10,8 @@ from rtts.errors import ConfigError
 
 FRAME_RATE_HZ = 12.5
 FRAME_S = 1.0 / FRAME_RATE_HZ
+
+_DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 
 
 class LateText(StrEnum):
@@ -27,13 +30,16 @@ class LayoutPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TextOptions:
-    """How text becomes takes.
+    """How text becomes takes: stretches that the talker speaks without starting anew.
 
     Attributes:
-        late: See `LateText`.
+        late: What a voice does that has spoken all its text while more may come: `hold` waits,
+            however long, so that what is heard depends on the text alone; `close` waits while
+            playback has audio, then ends the sentence with what it has.
         close_lead_s: With `close`: how much unplayed audio is left when waiting ends. Less
             than a frame's production and delivery is heard as a gap.
-        layout: See `LayoutPolicy`.
+        layout: `auto` puts the text before the audio when all of it is there before the utterance
+            starts, else beside it as it arrives; `streaming` always does the latter.
         anchor_frames: Past this many expected frames a take ends at the next segment end and the
             talker starts anew from the voice's head: its rate drifts within one take (reported
             upstream: +17 % in long streaming takes). 750 is a minute.
@@ -66,11 +72,12 @@ class EndingOptions:
 
 @dataclass(frozen=True, slots=True)
 class QwenOptions:
-    """The engine as a whole.
+    """Qwen3-TTS, with the extra `qwen`. Experimental.
 
     Attributes:
-        model: A folder with a released checkpoint, or a hub repository ("Qwen/...").
-        device: "cpu", "cuda" or "cuda:N".
+        model: A folder with a checkpoint, or a repository of the model hub ("Qwen/..."), which is
+            fetched once. There is none by default: weights are not part of rtts.
+        device: "cpu", "cuda" or "cuda:N". A CPU speaks the released sizes slower than real time.
         dtype: "float32", "bfloat16" or "float16"; "auto" is bfloat16 on a GPU, float32 on a CPU.
         slots: Utterances spoken at the same time.
         waiting: Utterances that may wait for a slot.
@@ -78,12 +85,13 @@ class QwenOptions:
         positions: Talker positions of a slot: head, text and frames of one take.
         prefill_rows: Most prompt rows prefilled in one step, so that running streams keep their pace.
         prefix_bytes: Size of the cache of voice heads.
-        prewarm_languages: Languages whose head `LoadVoice` builds.
-        voices_dir: Folder of registered voices (Base checkpoints), or "".
+        prewarm_languages: Languages for which a voice's head is built when the voice is loaded.
+        voices_dir: Folder of registered voices, one safetensors file each; a Base checkpoint has
+            no others.
         greedy: Take the best code everywhere instead of drawing.
     """
 
-    model: str
+    model: str = ""
     device: str = "cpu"
     dtype: str = "auto"
     slots: int = 8
@@ -101,13 +109,17 @@ class QwenOptions:
     def __post_init__(self) -> None:
         if self.dtype not in ("auto", "float32", "bfloat16", "float16"):
             raise ConfigError(
-                f"engine.qwen.dtype: {self.dtype!r} is not auto, float32, bfloat16 or float16"
+                f"qwen.dtype: {self.dtype!r} is not auto, float32, bfloat16 or float16"
             )
+        if not _DEVICE.fullmatch(self.device):
+            raise ConfigError(f"qwen.device: {self.device!r} is not cpu, cuda or cuda:N")
         for name in ("slots", "prefill_rows"):
             if getattr(self, name) < 1:
-                raise ConfigError(f"engine.qwen.{name} must be at least 1")
+                raise ConfigError(f"qwen.{name} must be at least 1")
+        if self.waiting < 0:
+            raise ConfigError("qwen.waiting must be at least 0")
         if self.positions < MIN_POSITIONS:
-            raise ConfigError(f"engine.qwen.positions must be at least {MIN_POSITIONS}")
+            raise ConfigError(f"qwen.positions must be at least {MIN_POSITIONS}")
 
 
 MIN_POSITIONS = 128

@@ -1,0 +1,106 @@
+"""Puts the Qwen engine together: options in, a core out, in whatever process is to run it.
+
+Imports torch only when it makes a core, so that a server whose engine runs in another process stays
+small. `find_checkpoint` finds what can be found without torch, so that a mistake is one error at the
+start and not a process that dies again and again.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rtts.engine.qwen.config import ModelConfig, ModelType, load_config
+from rtts.engine.qwen.hub import model_folder
+from rtts.engine.qwen.options import QwenOptions
+from rtts.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rtts.engine.qwen.engine import QwenEngine
+
+HOW_TO_INSTALL = "pip install 'rtts[qwen]'"
+_NEEDED = ("torch", "safetensors", "tokenizers", "huggingface_hub")
+
+
+def missing_packages() -> list[str]:
+    """Names of the packages the engine needs that are not installed."""
+    return [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+
+
+def check_packages() -> None:
+    """Find out whether everything the engine needs is installed.
+
+    Raises:
+        ConfigError: A package is missing.
+    """
+    missing = missing_packages()
+    if missing:
+        raise ConfigError(f"the qwen engine needs {', '.join(missing)}: {HOW_TO_INSTALL}")
+
+
+def find_checkpoint(options: QwenOptions) -> tuple[Path, ModelConfig]:
+    """The checkpoint of the options, fetched if need be, and what it says about itself.
+
+    Raises:
+        ConfigError: A package is missing, no model is named, it cannot be had, it has no voices, or
+            the device cannot be used.
+    """
+    if not options.model:
+        raise ConfigError(
+            "qwen.model: the qwen engine needs a checkpoint: --model DIR, or a repository such as "
+            "--model Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice; `rtts checkpoint --size tiny "
+            "--type custom_voice DIR` writes one of random weights"
+        )
+    check_packages()
+    if options.device != "cpu" and importlib.metadata.version("torch").endswith("+cpu"):
+        raise ConfigError(
+            f"qwen.device: {options.device}, but the torch that is installed is for CPUs"
+        )
+    folder = model_folder(options.model)
+    return folder, load_config(folder)
+
+
+def make_qwen_engine(options: QwenOptions) -> QwenEngine:
+    """A core; picklable by name, for a host in another process.
+
+    Raises:
+        ConfigError: The checkpoint, a voice file, the device or an option is wrong.
+    """
+    check_packages()
+    from rtts.engine.qwen.engine import load_engine
+
+    check_device(options)
+    return load_engine(options)
+
+
+def check_device(options: QwenOptions) -> None:
+    """Find out whether torch has the device; imports it.
+
+    Raises:
+        ConfigError: It has not.
+    """
+    from rtts.engine.qwen.extra import torch
+
+    if options.device == "cpu":
+        return
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if int(options.device.partition(":")[2] or 0) >= count:
+        raise ConfigError(f"qwen.device: {options.device}, but torch sees {count} GPUs")
+
+
+def check_voices(options: QwenOptions, config: ModelConfig) -> None:
+    """Find out whether an engine would have a voice at all.
+
+    Raises:
+        ConfigError: A Base checkpoint without registered voices.
+    """
+    if config.model_type is not ModelType.BASE:
+        return
+    folder = Path(options.voices_dir) if options.voices_dir else None
+    if folder is None or not any(folder.glob("*.safetensors")):
+        raise ConfigError(
+            "qwen.voices_dir: a Base checkpoint has no voices of its own; name a folder of "
+            "registered ones, or take a CustomVoice checkpoint"
+        )

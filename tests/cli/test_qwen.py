@@ -1,0 +1,417 @@
+"""Qwen3-TTS from the command line, on tiny checkpoints of random weights."""
+
+from __future__ import annotations
+
+import errno
+import json
+import re
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rtts_client import Audio, Done, connect
+
+from rtts.audio.wav import read_wav, wav_bytes
+from rtts.cli import build_parser, checks, engines, main
+from rtts.cli import synth as synth_command
+from rtts.engine.qwen import factory
+from rtts.settings import load
+
+FRAME_SAMPLES = 1920
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiny tensors: two threads are many times slower than one."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    """The folder of a tiny checkpoint, by its type; written once."""
+    import torch
+
+    torch.set_num_threads(1)
+    root = tmp_path_factory.mktemp("checkpoints")
+
+    def folder(kind: str) -> str:
+        path = root / kind
+        if not path.exists():
+            assert main(["checkpoint", "--size", "tiny", "--type", kind, "-q", str(path)]) == 0
+        return str(path)
+
+    return folder
+
+
+@pytest.fixture
+def synth(rtts: Callable[..., object], checkpoints: Callable[[str], str]) -> Callable[..., object]:
+    """Run `rtts synth` on a checkpoint type."""
+
+    def run(kind: str, *argv: str) -> object:
+        model = ("--engine", "qwen", "--model", checkpoints(kind), "--max-frames", "6")
+        return rtts("synth", *model, *argv)
+
+    return run
+
+
+def read_json(url: str) -> dict[str, object]:
+    with urllib.request.urlopen(url, timeout=5) as answer:
+        return dict(json.load(answer))
+
+
+def tone(rate_hz: int, samples: int) -> bytes:
+    """Not silence."""
+    return wav_bytes(bytes(range(256)) * (samples // 128), rate_hz)
+
+
+class TestCheckpoint:
+    def test_same_arguments_same_bytes(self, rtts: Callable[..., object]) -> None:
+        """Size, type and seed fix every byte; another seed has other weights."""
+        for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
+            outcome = rtts("checkpoint", "--size", "tiny", "--seed", seed, name)
+            assert outcome.status == 0, outcome.err
+            assert f"wrote {name} (" in outcome.err
+        names = sorted(str(p.relative_to("a")) for p in Path("a").rglob("*") if p.is_file())
+        assert "model.safetensors" in names
+        assert all(Path("a", n).read_bytes() == Path("b", n).read_bytes() for n in names)
+        weights = [Path(each, "model.safetensors").read_bytes() for each in "ac"]
+        assert weights[0] != weights[1]
+
+    def test_nothing_is_overwritten(self, rtts: Callable[..., object]) -> None:
+        """A folder with anything in it, or a file, is left alone; an empty folder is used."""
+        Path("full").mkdir()
+        Path("full/notes.txt").write_text("mine")
+        Path("file").write_text("mine")
+        for name in ("full", "file"):
+            outcome = rtts("checkpoint", "--size", "tiny", name)
+            assert (outcome.status, outcome.err.count(f"{name} is there already")) == (1, 1)
+        Path("empty").mkdir()
+        assert rtts("checkpoint", "--size", "tiny", "-q", "empty").status == 0
+        assert sorted(each.name for each in Path().iterdir()) == ["empty", "file", "full"]
+
+    @pytest.mark.parametrize(
+        ("error", "status"),
+        [(OSError(errno.ENOSPC, "No space left on device"), 1), (KeyboardInterrupt(), 130)],
+    )
+    def test_half_of_one_is_none(
+        self,
+        rtts: Callable[..., object],
+        monkeypatch: pytest.MonkeyPatch,
+        error: BaseException,
+        status: int,
+    ) -> None:
+        """What cannot be written to its end leaves nothing behind."""
+        from rtts.engine.qwen import checkpoint
+
+        def write(folder: Path, *_: object) -> None:
+            folder.mkdir()
+            (folder / "config.json").write_text("{}")
+            raise error
+
+        monkeypatch.setattr(checkpoint, "write_checkpoint", write)
+        outcome = rtts("checkpoint", "--size", "tiny", "x")
+        assert outcome.status == status
+        assert list(Path().iterdir()) == []
+        assert "No space left" in outcome.err or status == 130
+
+    def test_what_there_is_none_of(self, rtts: Callable[..., object]) -> None:
+        """A size that was never released for a type is refused."""
+        outcome = rtts("checkpoint", "--size", "0.6b", "--type", "voice_design", "x")
+        assert outcome.status == 2
+        assert "voice_design exists only at 1.7b" in outcome.err
+        assert not Path("x").exists()
+
+
+class TestSynth:
+    def test_repeats_itself(self, synth: Callable[..., object]) -> None:
+        """Codes twice are the same codes, another seed's are others; 16 each, 80 ms of WAV each."""
+        speech = ("--text", "Hello there.", "--voice", "ryan", "--language", "en")
+        for name, seed in (("a", "7"), ("b", "7"), ("c", "8")):
+            files = ("--codes", f"{name}.json", "-o", f"{name}.wav")
+            outcome = synth("custom_voice", *speech, "--seed", seed, *files)
+            assert outcome.status == 0, outcome.err
+        a, b, c = (json.loads(Path(f"{each}.json").read_text())["codes"] for each in "abc")
+        assert a == b != c
+        assert 1 <= len(a) <= 6 and {len(frame) for frame in a} == {16}
+        wav = read_wav(Path("a.wav").read_bytes())
+        assert wav.pcm == read_wav(Path("b.wav").read_bytes()).pcm
+        assert (wav.sample_rate_hz, wav.channels) == (24000, 1)
+        assert len(wav.pcm) == 2 * FRAME_SAMPLES * len(a)
+        assert f"{len(a)} frames" in outcome.err or len(c) != len(a)
+
+    def test_every_flag_is_heard(self, synth: Callable[..., object]) -> None:
+        """Layout, voice, language, instruction, draws and text each change the codes."""
+        base = ["--text", "Hello there.", "--voice", "ryan"]
+        changes: list[list[str]] = [
+            [],
+            ["--text", "Good bye now."],
+            ["--voice", "vivian"],
+            ["--language", "de"],
+            ["--instruct", "whisper"],
+            ["--layout", "streaming"],
+            ["--greedy"],
+            ["--rng", "reference"],
+        ]
+        seen = set()
+        for change in changes:
+            outcome = synth("custom_voice", *base, *change, "--codes", "codes.json")
+            assert outcome.status == 0, outcome.err
+            seen.add(Path("codes.json").read_text())
+        assert len(seen) == len(changes)
+
+    def test_text_from_a_pipe(self, checkpoints: Callable[[str], str]) -> None:
+        """- reads standard input, -o - writes a WAV to standard output and nothing else there."""
+        model = ["--engine", "qwen", "--model", checkpoints("custom_voice"), "--max-frames", "3"]
+        run = subprocess.run(
+            [sys.executable, "-m", "rtts", "synth", *model, "--text", "-", "-o", "-"],
+            input=b"Hello.",
+            capture_output=True,
+        )
+        assert run.returncode == 0, run.stderr
+        assert len(read_wav(run.stdout).pcm) > 0
+
+    @pytest.mark.parametrize(
+        ("kind", "argv", "status", "complaint"),
+        [
+            ("custom_voice", ["--voice", "bob"], 1, "'bob' is not one of"),
+            ("custom_voice", ["--language", "tlh"], 1, "'tlh' is not one of"),
+            ("custom_voice", ["--text", ""], 1, "no text to speak"),
+            ("custom_voice", ["--ref-audio", "a.wav", "--x-vector"], 1, "does not clone voices"),
+            ("custom_voice", ["--device", "tpu"], 2, "is not cpu, cuda or cuda:N"),
+            ("custom_voice", ["--set", "engine.kind=cpu"], 1, "give --engine qwen"),
+            ("voice_design", ["--voice", "bob"], 1, "takes its voice from --instruct"),
+            ("base", [], 1, "needs --ref-audio"),
+            ("base", ["--instruct", "softly", "--ref-audio", "a.wav", "--x-vector"], 1, "none"),
+            ("base", ["--ref-audio", "a.wav", "--x-vector"], 1, "a.wav cannot be read"),
+            ("base", ["--ref-audio", "a.wav"], 2, "needs --ref-text, or --x-vector"),
+            ("base", ["--ref-audio", "a.wav", "--x-vector", "--voice", "b"], 2, "both say who"),
+            ("custom_voice", ["--ref-text", "x"], 2, "which is not given"),
+            ("custom_voice", ["--seed", "1", "--greedy"], 2, "not allowed with"),
+            ("custom_voice", ["--seed", str(2**63)], 2, "is not a whole number in"),
+            ("custom_voice", ["--max-frames", "0"], 2, "is not a whole number in"),
+            ("custom_voice", ["--codes", "no/where.json"], 2, "there is no directory no"),
+        ],
+    )
+    def test_refusals(
+        self,
+        synth: Callable[..., object],
+        kind: str,
+        argv: list[str],
+        status: int,
+        complaint: str,
+    ) -> None:
+        """What it cannot do it says in one line, and writes nothing."""
+        outcome = synth(kind, "--text", "Hi", "-o", "x.wav", *argv)
+        assert outcome.status == status
+        assert complaint in outcome.err.splitlines()[-1]
+        assert not Path("x.wav").exists()
+
+    def test_output_is_needed(self, synth: Callable[..., object]) -> None:
+        """Speech that goes nowhere is a mistake."""
+        outcome = synth("custom_voice", "--text", "Hi")
+        assert (outcome.status, "where to?" in outcome.err) == (2, True)
+
+    def test_clones(self, synth: Callable[..., object], checkpoints: Callable[[str], str]) -> None:
+        """The x-vector of any mono 16-bit WAV; a registered voice by its name."""
+        Path("a.wav").write_bytes(tone(16000, 16000))
+        outcome = synth(
+            "base", "--text", "Hi", "--ref-audio", "a.wav", "--x-vector", "--codes", "a.json"
+        )
+        assert outcome.status == 0, outcome.err
+
+        import torch
+
+        from rtts.engine.qwen.clone import register_voice
+
+        Path("voices").mkdir()
+        samples = torch.rand(24000, generator=torch.Generator().manual_seed(1)) - 0.5
+        register_voice(Path(checkpoints("base")), Path("voices/ann.safetensors"), samples)
+        registered = ("--set", "qwen.voices_dir=voices", "--codes", "b.json")
+        assert synth("base", "--text", "Hi", "--voice", "ann", *registered).status == 0
+        assert Path("a.json").read_text() != Path("b.json").read_text()
+        outcome = synth("base", "--text", "Hi", "--voice", "bob", *registered)
+        assert (outcome.status, "one of: ann" in outcome.err) == (1, True)
+
+    @pytest.mark.parametrize("rate_hz", [8000, 16000, 24000, 48000])
+    def test_reference_rate(self, rate_hz: int) -> None:
+        """A reference of any rate reaches the encoder at 24 kHz, a second of it as a second."""
+        Path("a.wav").write_bytes(tone(rate_hz, rate_hz - rate_hz % 128))
+        seconds = len(synth_command._mono(Path("a.wav"))) / 2 / 24000
+        assert seconds == pytest.approx(1.0, abs=0.02)
+
+    @pytest.mark.parametrize(
+        ("data", "complaint"),
+        [
+            (b"no WAV", "not a WAV file"),
+            (tone(24000, 24000)[:22] + b"\x02" + tone(24000, 24000)[23:], "2 channels"),
+            (wav_bytes(b"", 24000), "is empty"),
+            (tone(24000, 256), "must be mono and last"),
+            (wav_bytes(bytes(48000), 24000), "silent"),
+        ],
+        ids=["other", "stereo", "empty", "short", "silent"],
+    )
+    def test_reference_that_is_none(
+        self, synth: Callable[..., object], data: bytes, complaint: str
+    ) -> None:
+        """Reference audio that says nothing about a voice is refused with the reason."""
+        Path("a.wav").write_bytes(data)
+        argv = ("--ref-audio", "a.wav", "--x-vector", "-o", "x.wav")
+        outcome = synth("base", "--text", "Hi", *argv)
+        assert outcome.status == 1
+        assert complaint in outcome.err
+
+
+class TestServe:
+    @pytest.mark.parametrize("host", ["local", "remote"])
+    async def test_speaks(
+        self,
+        spawn: Callable[..., subprocess.Popen[bytes]],
+        checkpoints: Callable[[str], str],
+        host: str,
+    ) -> None:
+        """A context over a WebSocket is spoken to its end, from a thread and from a process."""
+        model = ("--engine", "qwen", "--model", checkpoints("custom_voice"))
+        process = spawn("serve", "--port", "0", *model, "--engine-host", host)
+        assert process.stdout is not None
+        match = re.fullmatch(
+            r"listening on ws(://\S+)/v1/tts \(qwen engine\)\n",
+            process.stdout.readline().decode(),
+        )
+        assert match
+        assert process.stdout.readline() == b"ready\n"
+        assert read_json(f"http{match[1]}/readyz")["degraded"] == []
+        audio_bytes, done = 0, None
+        async with (
+            connect(f"ws{match[1]}/v1/tts") as client,
+            client.context(voice="ryan", language="en", seed=3) as context,
+        ):
+            async for event in context.speak("Hello there."):
+                if isinstance(event, Audio):
+                    audio_bytes += len(event.data)
+                elif isinstance(event, Done):
+                    done = event
+        assert done is not None and done.reason == "completed"
+        assert done.audio_ms > 0 and audio_bytes > 0
+        process.terminate()
+        assert process.wait(20) == 0
+
+    def test_mistakes_are_told_at_once(
+        self, rtts: Callable[..., object], checkpoints: Callable[[str], str]
+    ) -> None:
+        """What can be known before an engine is started ends the command with 2 and one line."""
+        mistakes = [
+            ((), "qwen.model: the qwen engine needs a checkpoint"),
+            (("--model", "nowhere"), "nowhere is not a folder"),
+            (("--model", "."), "config.json"),
+            (("--model", checkpoints("base")), "qwen.voices_dir: a Base checkpoint has no voices"),
+        ]
+        for argv, complaint in mistakes:
+            outcome = rtts("serve", "--port", "0", "--engine", "qwen", *argv)
+            assert outcome.status == 2
+            assert complaint in outcome.err.splitlines()[-1]
+            assert outcome.out == ""
+
+    def test_device_that_is_not_there(
+        self,
+        rtts: Callable[..., object],
+        checkpoints: Callable[[str], str],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """A GPU that torch was not built for is refused before a process is started for it."""
+        model = ("--engine", "qwen", "--model", checkpoints("custom_voice"))
+        monkeypatch.setattr(factory.importlib.metadata, "version", lambda _: "2.13.0+cpu")
+        outcome = rtts("serve", "--port", "0", *model, "--device", "cuda:1")
+        assert outcome.status == 2
+        assert "the torch that is installed is for CPUs" in outcome.err
+
+    def test_where_it_runs(self, checkpoints: Callable[[str], str]) -> None:
+        """By itself it gets a process of its own, whose factory travels without torch."""
+        flags = [("", "engine.kind", "qwen"), ("", "qwen.model", checkpoints("custom_voice"))]
+        settings = load(flags=flags, env={}).settings
+        assert engines._host(settings, is_brief=False) == "remote"
+        assert engines._host(settings, is_brief=True) == "remote"
+        code = (
+            "import pickle, sys; from rtts.cli.engines import _core; from rtts.settings import load;"
+            f"pickle.dumps(_core(load(flags={flags!r}).settings)); print('torch' in sys.modules)"
+        )
+        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert (run.stdout, run.stderr) == ("False\n", "")
+
+
+class TestWithoutTorch:
+    @pytest.mark.parametrize(
+        "argv",
+        [
+            ("serve", "--engine", "qwen", "--model", "x"),
+            ("synth", "--engine", "qwen", "--model", "x", "--text", "x", "-o", "x.wav"),
+            ("checkpoint", "--size", "tiny", "x"),
+        ],
+    )
+    def test_one_remedy(
+        self, rtts: Callable[..., object], monkeypatch: pytest.MonkeyPatch, argv: tuple[str, ...]
+    ) -> None:
+        """Every command that needs it ends with 2 and says what to install."""
+        monkeypatch.setitem(sys.modules, "torch", None)
+        outcome = rtts(*argv)
+        assert outcome.status == 2
+        assert outcome.err.splitlines()[-1] == (
+            "rtts: the qwen engine needs torch: pip install 'rtts[qwen]'"
+        )
+
+    def test_doctor(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It is nothing wrong until it is wanted."""
+        monkeypatch.setitem(sys.modules, "torch", None)
+        found = {each.name: each for each in checks._qwen(load(env={}).settings, has_gpu=True)}
+        assert found["qwen engine"].status == "missing"
+        assert found["qwen engine"].remedy == "pip install 'rtts[qwen]'"
+
+
+class TestDoctor:
+    @pytest.mark.parametrize(
+        ("version", "has_gpu", "expected"),
+        [
+            ("2.13.0+cpu", True, "CPU only"),
+            ("2.13.0", False, "CPU only"),
+            ("2.13.0", True, "a GPU (--device cuda)"),
+        ],
+    )
+    def test_what_it_can_run_on(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        checkpoints: Callable[[str], str],
+        version: str,
+        has_gpu: bool,
+        expected: str,
+    ) -> None:
+        """A GPU needs a driver and a torch that was built for it; a model is named and read."""
+        versions = {"torch": version}
+        monkeypatch.setattr(checks, "_version_of", lambda name: versions.get(name, ""))
+        flags = [("", "qwen.model", checkpoints("custom_voice"))]
+        named = load(flags=flags, env={}).settings
+        found = {each.name: each for each in checks._qwen(named, has_gpu=has_gpu)}
+        assert found["torch"].found == version
+        assert found["flash-attn"].status == "missing"
+        assert found["qwen engine"].status == "ok"
+        assert expected in found["qwen engine"].found
+        assert "custom_voice checkpoint" in found["qwen engine"].found
+        (*_, unnamed) = checks._qwen(load(env={}).settings, has_gpu=has_gpu)
+        assert (unnamed.status, "no model is named" in unnamed.found) == ("ok", True)
+        wrong = load(flags=[("", "qwen.model", "nowhere")], env={}).settings
+        (*_, problem) = checks._qwen(wrong, has_gpu=has_gpu)
+        assert (problem.status, "nowhere" in problem.found) == ("problem", True)
+
+
+def test_examples_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    """The command lines in the help texts are understood."""
+    for command in ("synth", "checkpoint"):
+        with pytest.raises(SystemExit):
+            build_parser().parse_args([command, "--help"])
+        calls = re.findall(r"^  rtts (.*)$", capsys.readouterr().out, re.MULTILINE)
+        assert len(calls) == 2
+        for call in calls:
+            import shlex
+
+            build_parser().parse_args(shlex.split(call))
