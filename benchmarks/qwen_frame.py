@@ -304,6 +304,7 @@ def main() -> None:
     parser.add_argument("--no-check", action="store_true")
     parser.add_argument("--no-parts", action="store_true")
     parser.add_argument("--pdl", type=int, help="programmatic dependent launch: 0, 1 or 2")
+    parser.add_argument("--spread-rows", type=int, default=tiles.SPREAD_ROWS)
     parser.add_argument("--choose-warps", type=int, default=tiles.CHOOSE_WARPS)
     parser.add_argument("--commit", default="", help="where the tree is no repository")
     parser.add_argument("--output", type=Path)
@@ -311,6 +312,7 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(relativeCreated)d %(message)s")
     if arguments.pdl is not None:
         set_dependent_launch(arguments.pdl)
+    tiles.SPREAD_ROWS = arguments.spread_rows
     tiles.CHOOSE_WARPS = arguments.choose_warps
     if arguments.commit:
         record.commit = lambda _: arguments.commit

@@ -21,8 +21,9 @@ import triton
 import triton.language as tl
 
 from rtts.engine.qwen.extra import Tensor, torch
+from rtts.engine.qwen.fused import tiles
 from rtts.engine.qwen.fused.launch import launch, power_of_two, prefetch, wait_for_predecessor
-from rtts.engine.qwen.fused.tiles import SPREAD_ROWS, linear_split, linear_tile
+from rtts.engine.qwen.fused.tiles import linear_split, linear_tile
 
 SQUARE_UNIT = 2.0**28
 """Squares are summed in units of 2^-28: sums up to 3.4e10, steps far below a norm's epsilon."""
@@ -156,10 +157,12 @@ def linear(
     n = w.shape[0] // 2 if gated else w.shape[0]
     tile = linear_tile(rows, n, k, gated=gated)
     split = linear_split(n, k, gated=gated)
-    is_spread = split > 1 and rows <= SPREAD_ROWS
-    tiles = triton.cdiv(n, tile.bn) * triton.cdiv(rows, tile.bm)
+    is_spread = split > 1 and rows <= tiles.SPREAD_ROWS
+    programs = triton.cdiv(n, tile.bn) * triton.cdiv(rows, tile.bm)
     partial, lock = _workspace(x.device)
-    if is_spread and (tiles > lock.numel() or tiles * split * tile.bn * tile.bm > partial.numel()):
+    if is_spread and (
+        programs > lock.numel() or programs * split * tile.bn * tile.bm > partial.numel()
+    ):
         is_spread = False
     launch(
         linear_kernel,
