@@ -307,6 +307,10 @@ class TestServe:
             (("--model", "nowhere"), "nowhere is not a folder"),
             (("--model", "."), "config.json"),
             (("--model", checkpoints("base")), "qwen.voices_dir: a Base checkpoint has no voices"),
+            (
+                ("--model", checkpoints("voice_design"), "--set", "qwen.voices_dir=."),
+                "qwen.voices_dir: voice_design checkpoints clone no voices",
+            ),
         ]
         for argv, complaint in mistakes:
             outcome = rtts("serve", "--port", "0", "--engine", "qwen", *argv)

@@ -91,12 +91,14 @@ def check_device(options: QwenOptions) -> None:
 
 
 def check_voices(options: QwenOptions, config: ModelConfig) -> None:
-    """Find out whether an engine would have a voice at all.
+    """Find out whether an engine would have a voice at all, and none that it cannot take.
 
     Raises:
-        ConfigError: A Base checkpoint without registered voices.
+        ConfigError: A Base checkpoint without registered voices, or they with another.
     """
     if config.model_type is not ModelType.BASE:
+        if options.voices_dir:
+            raise ConfigError(f"qwen.voices_dir: {config.model_type} checkpoints clone no voices")
         return
     folder = Path(options.voices_dir) if options.voices_dir else None
     if folder is None or not any(folder.glob("*.safetensors")):
