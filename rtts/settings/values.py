@@ -147,6 +147,8 @@ def _parsed(hint: object, text: str) -> object:
     if not text and _is_optional(hint):
         return None
     if typing.get_origin(inner) is tuple:
+        if text.startswith("["):  # as in the file; here it would be part of the first item
+            return _NOTHING
         item = typing.get_args(inner)[0]
         items = tuple(_parsed(item, part.strip()) for part in text.split(",") if part.strip())
         return _NOTHING if _NOTHING in items else items

@@ -266,6 +266,12 @@ class TestEnvironment:
         message = env_error("RTTS_OUTER_PORT", text)
         assert message == f"RTTS_OUTER_PORT: outer.port must be a whole number, not {text!r}"
 
+    @pytest.mark.parametrize("name", ["RTTS_INNER_KEYS", "RTTS_INNER_API_KEYS"])
+    def test_a_list_in_brackets_is_refused(self, name: str) -> None:
+        """Brackets as in the file would become part of the first item: a key nobody has."""
+        message = env_error(name, '["k1", "k2"]')
+        assert "must be a list" in message
+
     def test_unknown(self) -> None:
         """An unknown variable names the nearest one."""
         assert env_error("RTTS_OUTER_PROT", "1") == (
