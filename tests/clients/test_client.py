@@ -722,6 +722,30 @@ async def test_text_the_server_never_speaks_does_not_block_for_ever(
         assert fake.contexts["c1"].text == "x" * 50
 
 
+async def test_a_long_text_the_server_never_speaks_is_soon_through(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only the first piece of a long listing waits for a sign of life; its like follow at once."""
+    monkeypatch.setattr("rtts_client.context.RETRY_S", 0.4)
+    monkeypatch.setattr("rtts_client.context.TAKEN_S", 0.01)
+
+    def deaf(fake: FakeServer) -> None:
+        fake.limits = events.Limits(8, 20, 65536, 10_000, 300_000, 7_200_000, 5_000)
+        fake.speaks = False
+
+    async with fake_server(deaf) as fake, open_client(fake) as client:
+        async with client.context() as context:
+            speaking = asyncio.create_task(read(context))
+            await context.send("x" * 20)
+            await asyncio.sleep(0.05)
+            fake.contexts["c1"].said = 10_000  # nothing of this waits for its audio
+            await context.send("x" * 200)
+            await context.end()
+            async with asyncio.timeout(4):
+                await speaking
+        assert fake.contexts["c1"].text == "x" * 220
+
+
 async def test_a_torrent_of_tokens_stays_within_the_rate() -> None:
     """Tokens that come faster than messages may are merged, not refused."""
     pieces = [f"w{i}. " for i in range(2000)]

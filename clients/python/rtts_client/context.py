@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 TextSource = str | Iterable[str] | AsyncIterable[str]
 # Text that finds no room is tried again after this long without a sign of life.
 RETRY_S = 3.0
+# One that was sent without room and not refused by then was taken (nothing in it was to be spoken,
+# as in a listing of code), so the next is tried this soon.
+TAKEN_S = 0.2
 
 
 class Context:
@@ -263,11 +266,16 @@ class Context:
             return None
         is_forced, self._may_try = self._may_try, False
         message, is_blocked = self._script.next_message(limit, is_forced=is_forced)
-        if is_blocked or (is_forced and message is not None):  # a forced one may be refused
+        if is_blocked:
             self._try_after(RETRY_S)
+        elif is_forced and message is not None:  # it may be refused
+            self._try_after(TAKEN_S)
         return message
 
     def _try_after(self, delay_s: float, *, is_refused: bool = False) -> None:
+        if is_refused and self._retry is not None and not self._is_refused:
+            self._retry.cancel()
+            self._retry = None
         if self._retry is None:
             self._retry = self._loop.call_later(delay_s, self._try)
         self._is_refused = self._is_refused or is_refused
