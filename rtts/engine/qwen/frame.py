@@ -60,6 +60,7 @@ class Model(nn.Module):
         super().__init__()
         self.config: ModelConfig = load_config(folder)
         self.dtype, self.device = dtype, torch.device(device)
+        self._sides: dict[int | None, Tensor] = {}
         weights = read(folder, dtype, device)
         hidden = self.config.talker.stack.hidden
         self.talker = Talker(weights, self.config.talker)
@@ -97,6 +98,15 @@ class Model(nn.Module):
         if frames:
             where, which = zip(*frames, strict=True)
             side[list(where)] = self.frame_side(conditions.codes[list(which)])
+        return side
+
+    def last_side(self, row: Row, conditions: Conditions | None = None) -> Tensor:
+        """`codec_side` of a prompt's last row, `[hidden]`; one plain id for nearly all, so kept."""
+        if row.x_vector or row.frame is not None:
+            return self.codec_side((row,), conditions)[0]
+        side = self._sides.get(row.codec)
+        if side is None:
+            side = self._sides[row.codec] = self.codec_side((row,))[0]
         return side
 
     def frame_side(self, codes: Tensor) -> Tensor:

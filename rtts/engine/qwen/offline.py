@@ -174,7 +174,7 @@ def begin_prompt(
             model.talker.prefill(rows, state.kv, slot, length)
         else:
             prefill(rows, slot, length)
-    last = model.codec_side((prompt.last,), conditions)[0]
+    last = model.last_side(prompt.last, conditions)
     state.begin_take(slot, length + len(prompt.body), last)
 
 
