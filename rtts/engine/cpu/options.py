@@ -49,7 +49,7 @@ class CpuOptions:
     seed: int = 0
     voice_cache: int = 16
     voice_cache_mb: int = 1500
-    urgent_lead_s: float = 0.03
+    urgent_lead_s: float = 0.06
 
     def __post_init__(self) -> None:
         for name in (
