@@ -64,11 +64,7 @@ def linear_tile(rows: int, n: int, k: int, *, gated: bool) -> Tile:
         is_small = n * k <= (2**20 if gated else 2**22)
         return replace(tile, prefetch=True) if is_small else tile
     if bm <= 64:
-        if gated:
-            return Tile(bm, 64, 64, 4, 5)
-        if n <= 1024:
-            return Tile(bm, 32, 128, 4, 3)
-        return Tile(64, 16, 64, 4, 5) if bm == 64 and n == k == 2048 else Tile(bm, 64, 128, 4, 5)
+        return Tile(bm, 64, 64 if gated else 128, 4, 5 if bm == 32 or gated else 4)
     if gated:
         return Tile(128, 128 if n > 4096 else 64, 64, 8, 4)
     return Tile(128, 64, 64, 8, 4) if n >= 4096 else Tile(64, 64, 128, 8, 4)
