@@ -402,6 +402,7 @@ class Hub:
             self._forget_utterance(command.utterance_id)
         if cancels:
             self._engine.submit(cancels)
+        host.session.abandon()
         self._forget(host)
         outlet, host.outlet = host.outlet, None
         if outlet is not None:

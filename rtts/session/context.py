@@ -280,7 +280,7 @@ class Context:
         if event.reason in _CUT_SHORT:
             self.voicing.warn("cut_short", _CUT_SHORT[event.reason])
         self.voicing.finish()
-        self._forget_utterance()
+        self.forget_utterance()
         self.voicing.is_text_ended = True
         if self.phase is not Phase.SENDING:
             self._move(Cause.SPOKEN)
@@ -465,7 +465,7 @@ class Context:
         self.reason = reason
         self.voicing.is_text_ended = True
         self.voicing.drop()
-        self._forget_utterance()
+        self.forget_utterance()
         played_s = self.pacer.position_s(now) if played_s is None else played_s
         offset = heard.characters_heard(heard.timeline(self.voicing.segments), played_s)
         self.delivery.push(
@@ -478,7 +478,8 @@ class Context:
             )
         )
 
-    def _forget_utterance(self) -> None:
+    def forget_utterance(self) -> None:
+        """Give the utterance's place back, once."""
         if self.is_with_engine:
             self.is_with_engine = False
             self._service.utterance_ended()

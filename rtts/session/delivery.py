@@ -26,6 +26,7 @@ class DeliveryMarker:
 
 
 Outgoing = ServerMessage | DeliveryMarker
+_MARKER_DUE = DeliveryMarker(0)  # in an outbox: its number is still to come
 
 
 class Delivery:
@@ -73,7 +74,9 @@ class Delivery:
 
     def next(self) -> Outgoing:
         """Take the next message."""
-        return self._outbox.popleft()
+        message = self._outbox.popleft()
+        # Numbered as it leaves: an answer confirms every lower number of the whole conversation.
+        return self._new_marker() if isinstance(message, DeliveryMarker) else message
 
     def sent(self, message: Outgoing, now: float, owed_since: float) -> bool:
         """`message` was handed to the transport.
@@ -128,7 +131,7 @@ class Delivery:
         waiting = [message for message in self._outbox if not isinstance(message, DeliveryMarker)]
         self._outbox = deque([*replay.messages])
         if self.pacer.confirms_delivery and replay.messages:
-            self._outbox.append(self._new_marker())  # credit waits for what the gap swallowed
+            self._outbox.append(_MARKER_DUE)  # credit waits for what the gap swallowed
         self._outbox.extend(waiting)
         return replay.is_whole
 
@@ -152,7 +155,7 @@ class Delivery:
     def _place_marker(self) -> None:
         lead_s = self.pacer.max_lead_s or 4 * MARKER_INTERVAL_S
         self._mark_at_s = self.pacer.sent_s + min(MARKER_INTERVAL_S, lead_s / 4)
-        self._outbox.appendleft(self._new_marker())
+        self._outbox.appendleft(_MARKER_DUE)
 
     def _new_marker(self) -> DeliveryMarker:
         marker = self._next_marker()

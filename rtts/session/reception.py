@@ -7,6 +7,7 @@ is decided here and nowhere else. Knows nothing about sockets, resume or the con
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 
 from rtts.engine.interface import Command
@@ -69,7 +70,8 @@ class Reception:
         self._options = options
         self._service = service
         self._n_streams = 0
-        self._n_markers = 0
+        # Not a method of ours: contexts would hold us, and only a late collection would free both.
+        self._next_marker = itertools.count(1).__next__
 
     def start(self, start: Start, now: float) -> None:
         """Open a context, or answer why not: with the error and the one `done` it ends with.
@@ -258,10 +260,6 @@ class Reception:
         ended = self._roster.forget(name)
         if ended is not None:
             self.outbox.extend(ended.delivery.take_waiting())
-
-    def _next_marker(self) -> int:
-        self._n_markers += 1
-        return self._n_markers
 
 
 def _is_next(message: Text, context: Context) -> bool:

@@ -454,6 +454,11 @@ class Session:
         if not self._roster.running:
             self._expire(now)
 
+    def abandon(self) -> None:
+        """Give back the capacity of what runs; the session is never called again (our bug)."""
+        for context in self._roster.running.values():
+            context.forget_utterance()
+
     def shutdown(self, now: float) -> None:
         """End everything now."""
         self._now = now

@@ -109,14 +109,7 @@ class MarkupFilter:
         self._cell = False  # a cell border is due before the next character
         self._link_ends: dict[int, int] = {}  # source index of a link's closer -> end of the link
         self._lines = LineStart(tape) if markup else None
-        handlers: dict[str, Callable[[str, int], int]] = dict.fromkeys(LINE_ENDS, self._line_end)
-        handlers["<"] = self._angle
-        if markup:
-            handlers |= dict.fromkeys("*_~", self._emphasis) | dict.fromkeys("hHwW", self._address)
-            handlers |= {"`": self._backticks, "[": self._bracket, "]": self._closer}
-            handlers |= {">": self._closer, "|": self._bar, "!": self._bang}
-            handlers |= {"&": self._entity, "\\": self._escape}
-        self._handlers = handlers
+        self._handlers = _MARKUP_HANDLERS if markup else _PLAIN_HANDLERS
 
     @property
     def at(self) -> int:
@@ -176,7 +169,7 @@ class MarkupFilter:
             return start
         if self._code and source[start] in _TEXT_IN_CODE:
             return self._text(source, start)
-        return self._handlers.get(source[start], self._other)(source, start)
+        return self._handlers.get(source[start], MarkupFilter._other)(self, source, start)
 
     # --- plain text ------------------------------------------------------------------------------
 
@@ -443,3 +436,25 @@ class MarkupFilter:
             self._put(text[start:end], at + start)
             tape.close(at + end, len(text) - end)
         return address.end
+
+
+# Functions, not bound methods: a filter that held its own methods would keep itself, and the text it
+# reads, until a late collection.
+_Handler = Callable[[MarkupFilter, str, int], int]
+_PLAIN_HANDLERS: dict[str, _Handler] = {
+    **dict.fromkeys(LINE_ENDS, MarkupFilter._line_end),
+    "<": MarkupFilter._angle,
+}
+_MARKUP_HANDLERS: dict[str, _Handler] = {
+    **_PLAIN_HANDLERS,
+    **dict.fromkeys("*_~", MarkupFilter._emphasis),
+    **dict.fromkeys("hHwW", MarkupFilter._address),
+    "`": MarkupFilter._backticks,
+    "[": MarkupFilter._bracket,
+    "]": MarkupFilter._closer,
+    ">": MarkupFilter._closer,
+    "|": MarkupFilter._bar,
+    "!": MarkupFilter._bang,
+    "&": MarkupFilter._entity,
+    "\\": MarkupFilter._escape,
+}

@@ -71,6 +71,9 @@ class FakeSession:
     def drain(self, deadline_s, now):
         self.calls.append(("drain", deadline_s))
 
+    def abandon(self):
+        self.calls.append(("abandon",))
+
     def shutdown(self, now):
         self.calls.append(("shutdown",))
         self.closing, self.is_over = "shutting_down", True

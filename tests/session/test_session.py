@@ -752,6 +752,20 @@ def test_resume_replays_what_was_missed_and_goes_on():
     assert len(world.of(Done)) == 1
 
 
+def test_resuming_two_contexts_keeps_markers_in_order():
+    """A marker behind one context's replay is not confirmed by another context's later one."""
+    world = World()
+    world.send(Text(ctx="a", text=LONG), Text(ctx="b", text=LONG))
+    world.advance(2)
+    world.session.detach(world.now)
+    world.advance(1)
+    world.session.attach(world.now)
+    world.session.resumed({"a": 3, "b": 30}, world.now)
+    world.pump()
+    world.advance(30)
+    assert world.audio_s("a") > 30 and world.audio_s("b") > 30
+
+
 def test_done_during_the_gap_is_told_after_it():
     """A context that finished while nobody listened is replayed with its `done`."""
     world = World()

@@ -45,6 +45,7 @@ class World:
         self.commands: list[Command] = []
         self.events: list[Event] = []
         self.reads = True
+        self.last_marker = 0
         self.writable = True
         self.engine_runs = True
         self.filter: Callable[[Event], bool] = lambda event: True
@@ -133,6 +134,8 @@ class World:
             moved = True
             self.session.sent(message, self.now)
             if isinstance(message, DeliveryMarker):
+                assert message.marker > self.last_marker, "markers leave in order of their numbers"
+                self.last_marker = message.marker
                 if self.reads:
                     self.session.delivered(message.marker, self.now)
                 continue
