@@ -26,7 +26,7 @@ from rtts.protocol import native
 from rtts.protocol.events import Audio, Auth, Error, Resume
 from rtts.server.hub import Hub, SessionHost
 from rtts.server.websocket import WebSocket
-from rtts.session import DeliveryMarker
+from rtts.session import Closing, DeliveryMarker
 
 # A session that is closing gets this long to get its last messages out to a slow reader.
 LAST_WORDS_S = 2.0
@@ -221,8 +221,13 @@ class Connection:
             self._close(native.close_code(closing.code), closing.reason)
         elif self._timer is None:
             loop = asyncio.get_running_loop()
-            code, reason = native.close_code(closing.code), closing.reason
-            self._timer = loop.call_later(LAST_WORDS_S, self._close, code, reason)
+            self._timer = loop.call_later(LAST_WORDS_S, self._close_unheard, closing)
+
+    def _close_unheard(self, closing: Closing) -> None:
+        """The last words do not get out: the error they hold is counted here instead."""
+        if closing.code:
+            self._hub.metrics.errors.labels(closing.code).inc()
+        self._close(native.close_code(closing.code), closing.reason)
 
     def _write_messages(self, host: SessionHost) -> bool:
         """Returns whether the session has nothing more to say."""

@@ -195,7 +195,7 @@ async def test_a_slow_consumer_is_disconnected():
         errors = server.metrics.registry.get_sample_value(
             "rtts_errors_total", {"code": "slow_consumer"}
         )
-        assert errors in (0, 1)  # said only if it could be
+        assert errors == 1  # counted, said or not
         await nothing_left(server)
         client.reset()
 
