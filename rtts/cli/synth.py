@@ -97,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
             "or speak with `rtts say -o FILE`"
         )
     from rtts.cli.terminal import Progress
-    from rtts.engine.qwen.factory import check_device, find_checkpoint
+    from rtts.engine.qwen.factory import find_checkpoint, prepare_device
     from rtts.engine.qwen.options import FRAME_S
 
     folder, config = find_checkpoint(settings.qwen)
@@ -107,7 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
     with progress.working("loading torch and the model"):
         from rtts.engine.qwen.synth import Synthesizer
 
-        check_device(settings.qwen)
+        prepare_device(settings.qwen)
         synthesizer = Synthesizer(folder, settings.qwen.device, _dtype(settings))
     request = _request(arguments, settings, folder, synthesizer, text)
     with progress.working("speaking"):

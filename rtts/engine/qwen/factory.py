@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,12 +72,12 @@ def make_qwen_engine(options: QwenOptions) -> QwenEngine:
     check_packages()
     from rtts.engine.qwen.engine import load_engine
 
-    check_device(options)
+    prepare_device(options)
     return load_engine(options)
 
 
-def check_device(options: QwenOptions) -> None:
-    """Find out whether torch has the device; imports it.
+def prepare_device(options: QwenOptions) -> None:
+    """Find out whether torch has the device, and set its threads; imports it.
 
     Raises:
         ConfigError: It has not.
@@ -84,6 +85,7 @@ def check_device(options: QwenOptions) -> None:
     from rtts.engine.qwen.extra import torch
 
     if options.device == "cpu":
+        torch.set_num_threads(options.threads or max(1, (os.cpu_count() or 1) - 1))
         return
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if int(options.device.partition(":")[2] or 0) >= count:

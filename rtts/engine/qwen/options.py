@@ -79,6 +79,8 @@ class QwenOptions:
             fetched once. There is none by default: weights are not part of rtts.
         device: "cpu", "cuda" or "cuda:N". A CPU speaks the released sizes slower than real time.
         dtype: "float32", "bfloat16" or "float16"; "auto" is bfloat16 on a GPU, float32 on a CPU.
+        threads: torch threads on a CPU; 0 is one less than there are cores. torch's own default, all
+            of them, stands still as soon as anything else wants one.
         slots: Utterances spoken at the same time.
         waiting: Utterances that may wait for a slot.
         wait_limit_s: How long one may wait before it is refused as overloaded.
@@ -94,6 +96,7 @@ class QwenOptions:
     model: str = ""
     device: str = "cpu"
     dtype: str = "auto"
+    threads: int = 0
     slots: int = 8
     waiting: int = 64
     wait_limit_s: float = 2.0
@@ -116,8 +119,9 @@ class QwenOptions:
         for name in ("slots", "prefill_rows"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"qwen.{name} must be at least 1")
-        if self.waiting < 0:
-            raise ConfigError("qwen.waiting must be at least 0")
+        for name in ("waiting", "threads"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"qwen.{name} must be at least 0")
         if self.positions < MIN_POSITIONS:
             raise ConfigError(f"qwen.positions must be at least {MIN_POSITIONS}")
 
