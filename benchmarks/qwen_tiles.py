@@ -190,7 +190,7 @@ def sweep_conv(results: dict[str, Any]) -> None:
     from benchmarks.qwen_frame import load
     from rtts.engine.qwen.fused.codec import FusedCodec, _Conv
 
-    codec = FusedCodec(load("0.6b", torch.bfloat16).codec, 256)
+    codec = FusedCodec(load("0.6b", torch.bfloat16).codec, 256, 512)
     state = codec.state(256)
     state.flat.normal_()
     steps = {}

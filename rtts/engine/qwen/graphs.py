@@ -171,7 +171,7 @@ class GraphFrames:
         self._model, self.smallest = model, 1
         self._slots = slots
         self.state = SlotState.allocate(model, slots, positions)
-        self._codec = FusedCodec(model.codec, slots)
+        self._codec = FusedCodec(model.codec, slots, positions)
         self._codec_state = self._codec.state(slots)
         self._fused: FusedFrame = FusedFrame(
             model, sampling, self.state, self._codec, self._codec_state, slots
@@ -226,7 +226,14 @@ class GraphFrames:
         for each in prefills:
             self._prefills[each.rows] = (each, self._capture(each.run))
         torch.cuda.synchronize(self._model.device)
-        log.info("captured %d graphs", self.captures)
+        log.info(
+            "captured %d graphs; %d slots: keys and values %d MiB, codec state %d MiB; in use %d MiB",
+            self.captures,
+            self._slots,
+            self.state.kv.nbytes >> 20,
+            self._codec_state.nbytes >> 20,
+            torch.cuda.memory_allocated(self._model.device) >> 20,
+        )
 
     def _capture(self, chain: Callable[[], None]) -> torch.cuda.CUDAGraph:
         """One graph, in the pool of all."""
@@ -248,6 +255,12 @@ class GraphFrames:
     @torch.inference_mode()
     def codec_after(self, codes: Tensor) -> Any:
         """See `Frames`."""
+        from rtts.engine.qwen.fused.codec import LONGEST_REFERENCE
+
+        if codes.shape[0] > LONGEST_REFERENCE:
+            raise ConfigError(
+                f"a reference of {codes.shape[0]} frames: at most {LONGEST_REFERENCE}"
+            )
         state = self._codec.state(1)
         flags = torch.full((1,), 4, dtype=torch.int32, device=self._model.device)
         for frame in codes:

@@ -24,7 +24,8 @@ from rtts.engine.qwen.fused.rotary import rotary_tables
 from rtts.engine.qwen.fused.tiles import conv_tile
 
 _ALIGN = 64
-_ROTARY_POSITIONS = 16384
+LONGEST_REFERENCE = 8192
+"""Frames of the longest reference a clone may start from (eleven minutes)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +140,14 @@ def _snake(module: Any) -> tuple[Tensor, Tensor]:
 
 
 class FusedCodec:
-    """The decoder. Scratch serves all batches; one call at a time."""
+    """The decoder. Scratch serves all batches; one call at a time.
 
-    def __init__(self, codec: Codec, rows: int) -> None:
+    Args:
+        rows: The largest batch.
+        frames: Most frames of a stream, its reference not counted.
+    """
+
+    def __init__(self, codec: Codec, rows: int, frames: int) -> None:
         self._codec, self.config = codec, codec.config
         stack, window = codec.config.stack, codec.config.window
         self._dtype, self._device = codec.enter.dtype, codec.enter.device
@@ -155,7 +161,7 @@ class FusedCodec:
             fold(layer.qkv, layer.norm_in)
             fold(layer.gate_up, layer.norm_mlp)
         fold(codec.leave, codec.norm)
-        self._tables = rotary_tables(codec.rotary.inverse_frequency, _ROTARY_POSITIONS)
+        self._tables = rotary_tables(codec.rotary.inverse_frequency, frames + LONGEST_REFERENCE + 1)
 
         def scratch(width: int, dtype: torch.dtype = self._dtype) -> Tensor:
             return torch.zeros(rows * width, dtype=dtype, device=self._device)
