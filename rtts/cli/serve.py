@@ -65,6 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _serve(settings: Settings, engine: Engine) -> int:
+    import gc
+
     from rtts.server import serve
 
     def listening(server: Server) -> None:
@@ -72,6 +74,10 @@ async def _serve(settings: Settings, engine: Engine) -> int:
 
     def ready(server: Server) -> None:
         del server
+        # What is loaded is here to stay, and what sessions leave frees itself: a full collection
+        # would only walk modules and models, for 50 ms and more, in the middle of speech.
+        gc.collect()
+        gc.freeze()
         print("ready", flush=True)
 
     return await serve(

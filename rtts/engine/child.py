@@ -12,6 +12,7 @@ It knows nothing about restarts, nor about whose utterances it speaks.
 from __future__ import annotations
 
 import faulthandler
+import gc
 import os
 import pickle
 import select
@@ -24,7 +25,7 @@ from collections.abc import Sequence
 import msgspec
 
 from rtts.engine.drive import drive
-from rtts.engine.interface import Command, EngineCore, Event
+from rtts.engine.interface import Command, EngineCore, Event, VoiceLoaded
 from rtts.engine.wire import COMMANDS, EVENTS, Channel, Failure, FrameKind, read_frame
 
 # Stop stepping while the parent has this much to read: 270 chunks of 80 ms. It reads in time, or
@@ -86,6 +87,7 @@ class _SocketPort:
         self._poll = select.poll()
         self._poll.register(channel.fileno(), select.POLLIN)
         self._is_stopped = False
+        self._is_frozen = False  # what is loaded is out of the cycle collector's way
 
     def receive(self, wait_s: float | None) -> Sequence[Command] | None:
         commands: list[Command] = []
@@ -107,6 +109,11 @@ class _SocketPort:
         return None if self._is_stopped else commands
 
     def emit(self, events: Sequence[Event]) -> None:
+        if not self._is_frozen and any(isinstance(event, VoiceLoaded) for event in events):
+            # Models and lexicons are here to stay: a full collection that walks them takes 50 ms.
+            self._is_frozen = True
+            gc.collect()
+            gc.freeze()
         self._channel.send(FrameKind.EVENTS, EVENTS.encode(events))
 
     def _take(self) -> list[Command]:
