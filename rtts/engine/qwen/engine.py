@@ -388,7 +388,7 @@ def load_engine(options: QwenOptions) -> QwenEngine:
     if options.voices_dir:
         if model.config.model_type is not ModelType.BASE:
             raise ConfigError(
-                f"engine.qwen.voices_dir: {model.config.model_type} checkpoints do not clone voices"
+                f"qwen.voices_dir: {model.config.model_type} checkpoints do not clone voices"
             )
         voices = load_voices(Path(options.voices_dir), model.config, dtype, model.device)
     sampling = model.config.sampling

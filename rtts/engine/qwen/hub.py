@@ -24,12 +24,12 @@ def model_folder(name: str) -> Path:
     if folder.is_dir():
         return folder
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
-        raise ConfigError(f"engine.qwen.model: {name} is not a folder")
+        raise ConfigError(f"qwen.model: {name} is not a folder")
     hub: Any = importlib.import_module("huggingface_hub")  # tokenizers depends on it
     errors: Any = importlib.import_module("huggingface_hub.errors")
     try:
         return Path(hub.snapshot_download(name, allow_patterns=list(_FILES)))
     except (OSError, ValueError, errors.HfHubHTTPError, errors.LocalEntryNotFoundError) as error:
         raise ConfigError(
-            f"engine.qwen.model: {name} is not a folder and could not be fetched: {error}"
+            f"qwen.model: {name} is not a folder and could not be fetched: {error}"
         ) from error
