@@ -38,19 +38,26 @@ def test_a_session_that_is_forgotten_takes_its_contexts_along():
     assert [ref for ref in held if ref() is not None] == []
 
 
+def text_objects():
+    """Live objects of the text layer, by identity."""
+    objects = gc.get_objects()
+    return {id(o): type(o).__name__ for o in objects if is_of_text(type(o))}
+
+
+def is_of_text(kind):
+    module = kind.__dict__.get("__module__")
+    return isinstance(module, str) and module.startswith("rtts.text")
+
+
 @pytest.mark.usefixtures("no_collector")
 def test_a_splitter_is_freed_at_once():
     """The text layer holds no cycles, whatever it has read."""
-    before = {id(o) for o in gc.get_objects() if type(o).__module__.startswith("rtts.text")}
+    before = text_objects()
     splitter = Splitter()
     splitter.feed(
         "# A list\n- [one](https://example.com/a) and `two` <br> **three**!\n\n| a | b |\n"
     )
     splitter.flush()
+    assert text_objects().keys() - before.keys()
     del splitter
-    left = [
-        type(o).__name__
-        for o in gc.get_objects()
-        if type(o).__module__.startswith("rtts.text") and id(o) not in before
-    ]
-    assert left == []
+    assert [name for key, name in text_objects().items() if key not in before] == []
