@@ -16,7 +16,6 @@ import json
 import os
 import platform
 import statistics
-import subprocess
 import sys
 import threading
 import time
@@ -27,6 +26,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.record import commit, machine  # noqa: E402
 from rtts.audio.formats import make_encoder, resolve_format  # noqa: E402
 from rtts.audio.g711 import encode_mulaw  # noqa: E402
 from rtts.audio.ogg import OggOpusWriter, OpusHead  # noqa: E402
@@ -330,27 +330,6 @@ def interpreter_lock(frames: list[bytes]) -> dict[str, Any]:
     return results
 
 
-def machine() -> dict[str, Any]:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return {
-        "cpu": models[0] if models else platform.processor(),
-        "cores": os.cpu_count(),
-        "system": f"{platform.system()} {platform.machine()}",
-        "load_average_1min": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
-    }
-
-
-def commit() -> str:
-    def git(*arguments: str) -> str:
-        run = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
-        return run.stdout.strip()
-
-    is_dirty = git("status", "--porcelain", "--", "rtts/audio", "benchmarks/opus.py")
-    return git("rev-parse", "--short=10", "HEAD") + ("-dirty" if is_dirty else "")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=20.0, help="seconds of speech")
@@ -365,7 +344,7 @@ def main() -> None:
         "benchmark": "opus",
         "command": "python " + " ".join(["benchmarks/opus.py", *sys.argv[1:]]),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "commit": commit(),
+        "commit": commit(("rtts/audio", "benchmarks/opus.py")),
         "machine": machine(),
         "versions": {
             "python": platform.python_version(),

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 
+# The parts of first-packet latency, in the order they pass.
 STAGES = ("split", "queue", "engine", "encode", "send")
 
 # Dense where live speech is won or lost (20 ms to 400 ms); the configured budget joins them.

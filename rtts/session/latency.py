@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rtts.session.record import STAGES
+from rtts.metrics import STAGES
 
 
 @dataclass(slots=True)

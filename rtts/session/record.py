@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# The parts of first-packet latency, in the order they pass.
-STAGES = ("split", "queue", "engine", "encode", "send")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UtteranceRecord:
@@ -19,7 +16,7 @@ class UtteranceRecord:
         first_packet_s: Receipt of the message that completed the first segment until the first
             audio message was handed to the socket. None without audio.
         from_first_text_s: The same end, counted from the context's first text.
-        stages: Seconds by stage (`STAGES`), adding up to `first_packet_s`; empty without audio.
+        stages: Seconds by stage (`rtts.metrics.STAGES`), adding up to `first_packet_s`; empty without audio.
         guilty_stage: The longest stage of a context that missed its budget, else "".
         busy_s: Engine seconds spent on it.
         rtf: `busy_s` divided by `audio_s`.

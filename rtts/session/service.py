@@ -106,9 +106,8 @@ class Service:
         """Share of contexts since the start whose first packet was inside their budget."""
         return self._n_in_budget / self._n_measured if self._n_measured else None
 
-    def predicted_wait_s(self, now: float) -> float:
+    def predicted_wait_s(self) -> float:
         """Seconds a new utterance would wait before the engine begins it."""
-        del now  # part of the interface: a prediction may age
         return self.load.backlog_s + self.started_since_load * self.load.first_chunk_s
 
     def admit(self, now: float) -> None:
@@ -122,7 +121,7 @@ class Service:
         if self.is_draining:
             raise ShuttingDownError("the server is shutting down; connect to another one")
         self.check_capacity(now)
-        wait_s = self.predicted_wait_s(now)
+        wait_s = self.predicted_wait_s()
         if wait_s > self.max_backlog_s:
             raise OverloadedError(
                 f"speech would begin only in {wait_s:.1f} s; the limit is {self.max_backlog_s:g} s",
