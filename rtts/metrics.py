@@ -211,7 +211,7 @@ class Metrics:
             "First-packet latency: receipt of the message that completed the first segment until "
             "its first audio message was handed to the socket.",
             bounds,
-            ("codec",),
+            ("codec", "voice_kind"),
         )
         self.from_first_text = self._histogram(
             "rtts_first_text_to_packet_seconds",
@@ -256,10 +256,28 @@ class Metrics:
         )
 
     def _define_speech(self) -> None:
-        self.utterances = self._counter(
-            "rtts_utterances_total",
-            "Contexts that ended, by outcome: completed, cancelled, error, expired, shutdown.",
+        self.streams = self._counter(
+            "rtts_streams_total",
+            "Contexts that ended, by outcome: ok, cancelled, error, rejected (no room for it), "
+            "expired, shutdown.",
             ("outcome",),
+        )
+        self.cancellations = self._counter(
+            "rtts_cancellations_total",
+            "Contexts cancelled, by whom: client (it said so), disconnect (it left).",
+            ("by",),
+        )
+        self.cancel_to_silence = self._histogram(
+            "rtts_cancel_to_silence_seconds",
+            "Receipt of a cancel until the context's last message was handed to the socket; "
+            "no audio follows it.",
+            SHORT_BOUNDS_S,
+        )
+        self.packet_gap = self._histogram(
+            "rtts_packet_gap_seconds",
+            "Longest time between two audio messages of a context, one value each. A gap is "
+            "heard only where the listener had less in hand: see rtts_stalls_total.",
+            LATENCY_BOUNDS_S,
         )
         self.audio = self._counter("rtts_audio_seconds_total", "Audio sent.")
         self.characters = self._counter("rtts_characters_total", "Characters of text received.")
@@ -296,7 +314,10 @@ class Metrics:
             "rtts_sessions", "Sessions held, with those that wait for their client to resume."
         )
         self.resumed = self._counter("rtts_sessions_resumed_total", "Sessions taken over again.")
-        self.contexts = self._gauge("rtts_contexts_active", "Contexts that have not ended.")
+        self.contexts = self._gauge("rtts_streams_active", "Contexts that have not ended.")
+        self.queue_depth = self._gauge(
+            "rtts_queue_depth", "Contexts whose text the engine has and whose audio is to begin."
+        )
         self.send_buffer = self._gauge(
             "rtts_send_buffer_bytes", "Bytes waiting in write buffers of native connections."
         )
@@ -315,7 +336,7 @@ class Metrics:
             "rtts_engine_utterances", "Utterances alive in the engine."
         )
         self.engine_slots = self._gauge(
-            "rtts_engine_slots", "Utterances the engine accepts at once."
+            "rtts_streams_max", "Utterances the engine accepts at once."
         )
         self.engine_backlog = self._gauge(
             "rtts_engine_backlog_seconds",
@@ -328,12 +349,12 @@ class Metrics:
             "rtts_engine_restarts_total", "Times the engine died and was to be restarted."
         )
         self.voice_requests = self._counter(
-            "rtts_voice_cache_requests_total",
+            "rtts_cache_requests_total",
             "Voices asked for, by result: hit, miss.",
             ("result",),
         )
         self.voice_evictions = self._counter(
-            "rtts_voice_cache_evictions_total", "Voices that left the cache to make room."
+            "rtts_cache_evictions_total", "Voices that left the cache to make room."
         )
         self.voice_failures = self._counter(
             "rtts_voice_failures_total", "Voices that could not be loaded."

@@ -98,8 +98,8 @@ def families(metrics: Metrics):
 def test_budget_is_an_exact_bucket_bound():
     """The share within the budget can be read from the histogram without interpolation."""
     metrics = Metrics(budget_s=0.337, version="1.2.3")
-    metrics.first_packet.labels("opus").observe(0.337)
-    metrics.first_packet.labels("opus").observe(0.3371)
+    metrics.first_packet.labels("opus", "preset").observe(0.337)
+    metrics.first_packet.labels("opus", "preset").observe(0.3371)
     samples = families(metrics)["rtts_first_packet_seconds"].samples
     within = [s.value for s in samples if s.labels.get("le") == "0.337"]
     assert within == [1.0]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Literal, Protocol
 
 # --- what an engine is -------------------------------------------------------------------------
 
@@ -41,6 +41,8 @@ class Voice:
         languages: BCP 47 primary tags it can speak, best first ("en", "zh").
         licence: SPDX expression of its weights.
         notes: What it cannot do, in words, for `/v1/voices`.
+        kind: `preset` comes with the model, `clone` was taken from a recording, `design` from a
+            description.
     """
 
     id: str
@@ -50,6 +52,7 @@ class Voice:
     gender: str = ""
     locale: str = ""
     notes: tuple[str, ...] = ()
+    kind: Literal["preset", "clone", "design"] = "preset"
 
 
 @dataclass(frozen=True, slots=True)

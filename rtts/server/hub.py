@@ -138,6 +138,11 @@ class Hub:
         """Contexts that have not ended."""
         return sum(host.session.active_contexts for host in self._hosts.values())
 
+    @property
+    def queue_depth(self) -> int:
+        """Contexts whose text the engine has and whose audio has not begun."""
+        return sum(host.session.waiting_contexts for host in self._hosts.values())
+
     def open(self, outlet: Outlet) -> SessionHost:
         """Begin a session whose messages go to `outlet`."""
         session = Session(

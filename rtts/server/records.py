@@ -60,7 +60,13 @@ class RecordBook:
 
     def _observe(self, record: UtteranceRecord, now: float) -> None:
         metrics = self._metrics
-        metrics.utterances.labels(record.reason).inc()
+        metrics.streams.labels(_outcome(record)).inc()
+        if record.cancelled_by:
+            metrics.cancellations.labels(record.cancelled_by).inc()
+        if record.cancel_s is not None:
+            metrics.cancel_to_silence.observe(record.cancel_s)
+        if record.widest_gap_s:
+            metrics.packet_gap.observe(record.widest_gap_s)
         metrics.characters.inc(record.chars)
         metrics.audio.inc(record.audio_s)
         metrics.stalls.inc(record.stalls)
@@ -81,7 +87,7 @@ class RecordBook:
         metrics = self._metrics
         if record.first_packet_s is None:
             return
-        metrics.first_packet.labels(record.codec).observe(record.first_packet_s)
+        metrics.first_packet.labels(record.codec, record.voice_kind).observe(record.first_packet_s)
         for stage, seconds in record.stages.items():
             metrics.stage.labels(stage).observe(seconds)
         if record.from_first_text_s is not None:
@@ -112,6 +118,17 @@ class RecordBook:
             metrics.client_stall.inc(stalled_s)
 
 
+# What an engine or a full house answers before anything was spoken.
+_REJECTED = ("overloaded", "engine_dead")
+
+
+def _outcome(record: UtteranceRecord) -> str:
+    if record.reason == "completed":
+        return "ok"
+    is_rejected = record.code in _REJECTED and record.first_packet_s is None
+    return "rejected" if is_rejected else record.reason
+
+
 def utterance_fields(record: UtteranceRecord) -> dict[str, Any]:
     """A record as flat fields for a log line or the feed; what was not measured is left out."""
     fields: dict[str, Any] = {
@@ -120,6 +137,7 @@ def utterance_fields(record: UtteranceRecord) -> dict[str, Any]:
         "stream": record.stream,
         "engine": record.engine,
         "voice": record.voice,
+        "voice_kind": record.voice_kind,
         "language": record.language,
         "codec": record.codec,
         "container": record.container,
@@ -140,6 +158,9 @@ def utterance_fields(record: UtteranceRecord) -> dict[str, Any]:
         "stalls": record.stalls,
         "stalled_ms": _ms(record.stalled_s),
         "max_lead_ms": _ms(record.max_lead_s),
+        "widest_gap_ms": _ms(record.widest_gap_s or None),
+        "cancelled_by": record.cancelled_by or None,
+        "cancel_ms": _ms(record.cancel_s),
         "voice_cached": record.voice_cached,
         "client_first_packet_ms": _ms(record.client_first_packet_s),
         "client_first_sound_ms": _ms(record.client_first_sound_s),

@@ -341,6 +341,7 @@ class Server:
         metrics.follow(metrics.connections, lambda: self._doorman.connections)
         metrics.follow(metrics.sessions, lambda: hub.sessions)
         metrics.follow(metrics.contexts, lambda: hub.contexts)
+        metrics.follow(metrics.queue_depth, lambda: hub.queue_depth)
         metrics.follow(metrics.send_buffer, lambda: self._doorman.waiting_bytes)
         metrics.follow(metrics.watchers, lambda: self._feed.watchers)
         metrics.follow(metrics.loop_lag_max, lambda: self._lag.worst_s(self.clock()))

@@ -171,9 +171,9 @@ class Figures:
                 "restarts": _count(hub.metrics, "rtts_engine_restarts_total"),
             },
             "voice_cache": {
-                "hits": _count(hub.metrics, "rtts_voice_cache_requests_total", result="hit"),
-                "misses": _count(hub.metrics, "rtts_voice_cache_requests_total", result="miss"),
-                "evictions": _count(hub.metrics, "rtts_voice_cache_evictions_total"),
+                "hits": _count(hub.metrics, "rtts_cache_requests_total", result="hit"),
+                "misses": _count(hub.metrics, "rtts_cache_requests_total", result="miss"),
+                "evictions": _count(hub.metrics, "rtts_cache_evictions_total"),
             },
             "loop_lag_ms": {
                 **_quantiles(self._lag.rolling, now),

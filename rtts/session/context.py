@@ -30,7 +30,7 @@ from rtts.engine.interface import (
     WordsTimed,
 )
 from rtts.errors import BadRequestError, EngineDeadError, OverloadedError, TextBufferFullError
-from rtts.protocol.events import Audio, Error, Started
+from rtts.protocol.events import Audio, Done, Error, Started
 from rtts.session import heard, wording
 from rtts.session.delivery import Delivery, Outgoing
 from rtts.session.intake import Intake
@@ -81,6 +81,9 @@ class Context:
         next_n: Number of the next numbered `text`.
         refused: Why the text of that number was not taken; None if it has not come yet.
         client_figures: What the client measured itself, seconds and counts.
+        cancelled_by: "client" or "disconnect"; "" unless cancelled.
+        stopped_at: When it was cancelled, 0 before.
+        silent_at: When the message that ended it was handed to the transport, 0 before.
     """
 
     def __init__(
@@ -107,6 +110,9 @@ class Context:
         self.stats = UtteranceStats()
         self.started_at = now
         self.client_figures: dict[str, float] = {}
+        self.cancelled_by = ""
+        self.stopped_at = 0.0
+        self.silent_at = 0.0
         self._limits = limits
         self._service = service
         self._commands = commands
@@ -386,6 +392,8 @@ class Context:
     def sent(self, message: Outgoing, now: float) -> None:
         """`message` was handed to the transport."""
         handed_at = self.started_at
+        if isinstance(message, Done):
+            self.silent_at = self.silent_at or now  # a replay says it again
         if isinstance(message, Audio):
             self._active_at = now
             if self.voicing.segments:
@@ -425,16 +433,24 @@ class Context:
     # --- endings -----------------------------------------------------------------------------
 
     def stop(
-        self, reason: str, now: float, played_s: float | None = None, *, code: str = ""
+        self,
+        reason: str,
+        now: float,
+        played_s: float | None = None,
+        *,
+        code: str = "",
+        by: str = "",
     ) -> None:
         """End now: drop what waits, tell the engine, queue the terminal message.
 
         Args:
             code: Of the error that ended it, if one did.
+            by: Who cancelled it, if it was: "client", "disconnect".
         """
         if self.phase is Phase.DONE:
             return
-        self.code = code
+        self.code, self.cancelled_by = code, by
+        self.stopped_at = now
         if self.is_with_engine:
             self._commands.append(CancelUtterance(self.utterance_id))
         self.delivery.drop_waiting()

@@ -40,6 +40,7 @@ class Pacer:
         sent_s: Audio handed to the transport.
         stalls: Times the clock ran dry although text was waiting to be heard.
         stalled_s: Seconds it was dry in that way.
+        widest_gap_s: Longest time between two audio messages.
         peak_lead_s: Most lead seen.
         confirmed_s: Audio known to have reached the client's socket.
     """
@@ -50,12 +51,14 @@ class Pacer:
     sent_s: float = 0.0
     stalls: int = 0
     stalled_s: float = 0.0
+    widest_gap_s: float = 0.0
     peak_lead_s: float = 0.0
     confirmed_s: float = 0.0
     _position_s: float = 0.0
     _at: float | None = None  # when _position_s was true; None: not started, or standing still
     _dry_since: float | None = None  # when the clock reached sent_s
     _reported_s: float | None = None
+    _sent_at: float | None = None
 
     def sent(self, duration_s: float, now: float, owed_since: float) -> None:
         """Audio was handed to the transport.
@@ -71,6 +74,9 @@ class Pacer:
                 self.stalls += 1
                 self.stalled_s += gap_s
             self._dry_since = None
+        if self._sent_at is not None:
+            self.widest_gap_s = max(self.widest_gap_s, now - self._sent_at)
+        self._sent_at = now
         self.sent_s += duration_s
         if self._at is None:
             self._at = now

@@ -160,11 +160,11 @@ class Reception:
         """
         played_s = None if message.played_ms is None else message.played_ms / 1000
         if message.ctx is None:
-            self.stop_all("cancelled", now)
+            self.stop_all("cancelled", now, by="client")
             return
         context = self._find(message.ctx)
         if context is not None:
-            context.stop("cancelled", now, played_s)
+            context.stop("cancelled", now, played_s, by="client")
             self._roster.settle(context)
 
     def playback(self, message: Playback, now: float) -> None:
@@ -184,10 +184,10 @@ class Reception:
             context.report(message.played_ms / 1000, now)
             self._roster.settle(context)
 
-    def stop_all(self, reason: str, now: float, *, code: str = "") -> None:
-        """End every running context."""
+    def stop_all(self, reason: str, now: float, *, code: str = "", by: str = "") -> None:
+        """End every running context; `by` as for `Context.stop`."""
         for context in list(self._roster.running.values()):
-            context.stop(reason, now, code=code)
+            context.stop(reason, now, code=code, by=by)
             self._roster.settle(context)
 
     def _open(self, start: Start, now: float) -> None:

@@ -20,6 +20,10 @@ class UtteranceRecord:
         guilty_stage: The longest stage of a context that missed its budget, else "".
         busy_s: Engine seconds spent on it.
         rtf: `busy_s` divided by `audio_s`.
+        widest_gap_s: Longest time between two of its audio messages.
+        cancelled_by: "client" or "disconnect"; "" unless cancelled.
+        cancel_s: From the cancel until the last message was handed to the socket; None if nobody
+            was there to hear it.
         started_at: Monotonic seconds.
     """
 
@@ -28,6 +32,7 @@ class UtteranceRecord:
     stream: int
     engine: str
     voice: str
+    voice_kind: str
     language: str
     codec: str
     container: str
@@ -47,6 +52,9 @@ class UtteranceRecord:
     stalls: int
     stalled_s: float
     max_lead_s: float
+    widest_gap_s: float
+    cancelled_by: str
+    cancel_s: float | None
     voice_cached: bool
     client_first_packet_s: float | None
     client_first_sound_s: float | None

@@ -120,6 +120,12 @@ class Session:
         return len(self._roster.running)
 
     @property
+    def waiting_contexts(self) -> int:
+        """Contexts whose text the engine has and whose audio has not begun."""
+        running = self._roster.running.values()
+        return sum(c.is_with_engine and not c.latency.back_at for c in running)
+
+    @property
     def is_over(self) -> bool:
         """Nothing is left to do and nobody can resume: forget the session."""
         if self.is_attached or self._roster.running:
@@ -468,7 +474,8 @@ class Session:
     def _close(self, closing: Closing, reason: str, now: float) -> None:
         self._is_resumable = False
         code = closing.code if reason == "error" else ""
-        self._reception.stop_all(reason, now, code=code)
+        by = "disconnect" if reason == "cancelled" else ""
+        self._reception.stop_all(reason, now, code=code, by=by)
         if self.closing is None:
             self.closing = closing
         if not self.is_attached:

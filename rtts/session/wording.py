@@ -138,6 +138,12 @@ def _rtf(context: Context) -> float | None:
     return stats.busy_s / stats.audio_s if stats.audio_s else None
 
 
+def _cancel_s(context: Context) -> float | None:
+    if not context.cancelled_by or not context.silent_at:
+        return None
+    return context.silent_at - context.stopped_at
+
+
 def record(
     context: Context,
     *,
@@ -157,6 +163,7 @@ def record(
         stream=options.stream,
         engine=engine,
         voice=options.voice.id,
+        voice_kind=options.voice.kind,
         language=options.language,
         codec=options.audio_format.codec,
         container=options.audio_format.container,
@@ -176,6 +183,9 @@ def record(
         stalls=pacer.stalls,
         stalled_s=pacer.stalled_s,
         max_lead_s=pacer.peak_lead_s,
+        widest_gap_s=pacer.widest_gap_s,
+        cancelled_by=context.cancelled_by,
+        cancel_s=_cancel_s(context),
         voice_cached=context.stats.voice_cached,
         client_first_packet_s=figures.get("first_packet_s"),
         client_first_sound_s=figures.get("first_sound_s"),

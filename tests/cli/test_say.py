@@ -223,7 +223,7 @@ class TestServers:
         assert "--api-key" in denied.err
         allowed = rtts("say", HELLO, "--server", running.ws_url, "--api-key", "sesame", "--json")
         assert allowed.status == 0
-        assert 'rtts_utterances_total{outcome="completed"} 1.0' in metrics(running)
+        assert 'rtts_streams_total{outcome="ok"} 1.0' in metrics(running)
 
     def test_found(
         self,
@@ -235,9 +235,9 @@ class TestServers:
         running = server()
         monkeypatch.setenv("RTTS_SERVER_PORT", running.url.rpartition(":")[2])
         assert rtts("say", HELLO, "--json").status == 0
-        assert 'rtts_utterances_total{outcome="completed"} 1.0' in metrics(running)
+        assert 'rtts_streams_total{outcome="ok"} 1.0' in metrics(running)
         assert rtts("say", HELLO, "--json", "--server", "none").status == 0
-        assert 'rtts_utterances_total{outcome="completed"} 1.0' in metrics(running)
+        assert 'rtts_streams_total{outcome="ok"} 1.0' in metrics(running)
 
 
 def metrics(server: Server) -> str:

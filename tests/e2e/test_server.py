@@ -309,6 +309,6 @@ async def test_the_figures_agree_with_what_clients_see():
             assert sum(first[stage] for stage in stages) == pytest.approx(
                 first["ttfa_ms"], abs=0.01
             )
-        name, labels = "rtts_first_packet_seconds_sum", {"codec": "opus"}
+        name, labels = "rtts_first_packet_seconds_sum", {"codec": "opus", "voice_kind": "preset"}
         total = server.metrics.registry.get_sample_value(name, labels)
         assert total == pytest.approx(sum(first["ttfa_ms"] for first in said) / 1000, abs=1e-4)

@@ -126,8 +126,8 @@ async def test_metrics_are_prometheus_text():
             "rtts_sessions 1.0",
             "rtts_ready 1.0",
             "rtts_draining 0.0",
-            'rtts_utterances_total{outcome="completed"} 1.0',
-            'rtts_first_packet_seconds_count{codec="opus"} 1.0',
+            'rtts_streams_total{outcome="ok"} 1.0',
+            'rtts_first_packet_seconds_count{codec="opus",voice_kind="preset"} 1.0',
             'rtts_degraded{what="opus"} 0.0',
             'rtts_errors_total{code="bad_json"} 0.0',
         ):

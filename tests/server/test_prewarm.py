@@ -34,9 +34,9 @@ async def test_the_rehearsal_is_nobodys_figure():
     """What the server says to itself is in no latency, count or record."""
     async with ready() as server:
         assert server.service.first_packet.count(server.clock()) == 0
-        assert value(server, "rtts_utterances_total", outcome="completed") is None
+        assert value(server, "rtts_streams_total", outcome="ok") is None
         assert value(server, "rtts_encode_seconds_count") == 0
-        assert value(server, "rtts_voice_cache_requests_total", result="miss") == 1
+        assert value(server, "rtts_cache_requests_total", result="miss") == 1
         assert server._book.budget.share(server.clock()) is None
 
 
@@ -49,7 +49,7 @@ async def test_configured_voices_are_loaded_before_ready():
         assert loads == ["tone-high", "tone-low"]
         spoken = [command for command in engine.commands if isinstance(command, StartUtterance)]
         assert spoken[0].voice == "tone-high"
-        assert value(server, "rtts_voice_cache_requests_total", result="miss") == 2
+        assert value(server, "rtts_cache_requests_total", result="miss") == 2
         assert value(server, "rtts_voice_load_seconds_count") == 2
 
 

@@ -17,12 +17,12 @@ from rtts.session import ClientReport, UtteranceRecord
 
 def record(**changes) -> UtteranceRecord:
     fields = {
-        "session": "s_1", "ctx": "c", "stream": 1, "engine": "tone", "voice": "tone",
+        "session": "s_1", "ctx": "c", "stream": 1, "engine": "tone", "voice": "tone", "voice_kind": "preset",
         "language": "en", "codec": "opus", "container": "raw", "chars": 51, "segments": 2,
         "audio_s": 3.0, "reason": "completed", "code": "", "first_packet_s": 0.0123,
         "from_first_text_s": 0.5, "stages": {"split": 0.001, "queue": 0.0113}, "budget_s": 0.5,
         "within_budget": True, "guilty_stage": "", "busy_s": 0.3, "rtf": 0.1, "stalls": 1,
-        "stalled_s": 0.25, "max_lead_s": 2.5, "voice_cached": True, "client_first_packet_s": None,
+        "stalled_s": 0.25, "max_lead_s": 2.5, "widest_gap_s": 0.08, "cancelled_by": "", "cancel_s": None, "voice_cached": True, "client_first_packet_s": None,
         "client_first_sound_s": None, "client_underruns": None, "client_stalled_s": None,
         "started_at": 1000.0, "ended_at": 1003.5,
     }  # fmt: skip
@@ -45,8 +45,8 @@ def value(book, name, **labels):
 def test_a_record_is_observed(book):
     """Each figure of a record lands in its metric."""
     book.take(record(), 1003.5)
-    assert value(book, "rtts_utterances_total", outcome="completed") == 1
-    assert value(book, "rtts_first_packet_seconds_sum", codec="opus") == 0.0123
+    assert value(book, "rtts_streams_total", outcome="ok") == 1
+    assert value(book, "rtts_first_packet_seconds_sum", codec="opus", voice_kind="preset") == 0.0123
     assert value(book, "rtts_stage_seconds_sum", stage="queue") == 0.0113
     assert value(book, "rtts_first_text_to_packet_seconds_sum") == 0.5
     assert value(book, "rtts_characters_total") == 51
@@ -55,7 +55,7 @@ def test_a_record_is_observed(book):
     assert value(book, "rtts_stalls_total") == 1
     assert value(book, "rtts_stall_seconds_total") == 0.25
     assert value(book, "rtts_budget_hits_total") == 1
-    assert value(book, "rtts_voice_cache_requests_total", result="hit") == 1
+    assert value(book, "rtts_cache_requests_total", result="hit") == 1
     assert book.budget.share(1003.5) == 1.0
 
 
@@ -74,9 +74,9 @@ def test_a_context_without_audio_measures_nothing(book):
         within_budget=None, segments=0, audio_s=0.0, rtf=None,
     )  # fmt: skip
     book.take(silent, 1003.5)
-    assert value(book, "rtts_utterances_total", outcome="error") == 1
-    assert value(book, "rtts_first_packet_seconds_count", codec="opus") is None
-    assert value(book, "rtts_voice_cache_requests_total", result="hit") == 0
+    assert value(book, "rtts_streams_total", outcome="error") == 1
+    assert value(book, "rtts_first_packet_seconds_count", codec="opus", voice_kind="preset") is None
+    assert value(book, "rtts_cache_requests_total", result="hit") == 0
     assert book.budget.share(1003.5) is None
     assert "first_packet_ms" not in book.published[0]
 
@@ -93,7 +93,7 @@ def test_what_clients_report_is_observed_whenever_it_comes(book):
     assert value(book, "rtts_client_first_sound_seconds_sum") == 0.1
     assert value(book, "rtts_client_underruns_total") == 3
     assert value(book, "rtts_client_stall_seconds_total") == 0.5
-    assert value(book, "rtts_utterances_total", outcome="completed") == 1
+    assert value(book, "rtts_streams_total", outcome="ok") == 1
     assert [message["type"] for message in book.published] == ["request", "client"]
 
 
@@ -121,3 +121,32 @@ def test_no_name_of_a_client_disturbs_a_line(name):
     assert list(pairs) == list(fields)
     shown = pairs["ctx"]
     assert (json.loads(shown) if shown.startswith('"') else shown) == name
+
+
+def test_a_cancel_says_who_and_how_fast(book):
+    """A cancelled context counts by whom, and by how long its last message took."""
+    book.take(record(reason="cancelled", cancelled_by="client", cancel_s=0.0004), 1003.5)
+    book.take(record(reason="cancelled", cancelled_by="disconnect", cancel_s=None), 1004.0)
+    assert value(book, "rtts_streams_total", outcome="cancelled") == 2
+    assert value(book, "rtts_cancellations_total", by="client") == 1
+    assert value(book, "rtts_cancellations_total", by="disconnect") == 1
+    assert value(book, "rtts_cancel_to_silence_seconds_count") == 1
+    assert value(book, "rtts_cancel_to_silence_seconds_sum") == 0.0004
+
+
+@pytest.mark.parametrize(
+    ("code", "first_packet_s", "outcome"),
+    [("overloaded", None, "rejected"), ("overloaded", 0.1, "error"), ("internal", None, "error")],
+)
+def test_a_full_house_is_told_from_a_failure(book, code, first_packet_s, outcome):
+    """Refused before anything was spoken is rejected; everything else that failed is an error."""
+    book.take(record(reason="error", code=code, first_packet_s=first_packet_s), 1003.5)
+    assert value(book, "rtts_streams_total", outcome=outcome) == 1
+
+
+def test_the_widest_gap_is_observed_once(book):
+    """One gap a context, and none where there was only one audio message."""
+    book.take(record(widest_gap_s=0.08), 1003.5)
+    book.take(record(widest_gap_s=0.0), 1003.5)
+    assert value(book, "rtts_packet_gap_seconds_count") == 1
+    assert value(book, "rtts_packet_gap_seconds_sum") == 0.08

@@ -699,6 +699,49 @@ def test_close_cancels_everything():
     assert world.session.is_over
 
 
+def test_a_record_says_who_cancelled_and_how_long_silence_took():
+    """`by` is the client's word or the socket's loss; the time ends when the last message is out."""
+    world = World()
+    world.send(Text(ctx="a", text=LONG), Text(ctx="b", text=LONG))
+    world.advance(1.0)
+    assert world.session.waiting_contexts == 0
+    world.writable = False
+    world.send(Cancel(ctx="a"))
+    world.advance(0.25)
+    world.writable = True
+    world.pump()
+    world.session.detach(world.now, resumable=False)
+    first, second = world.session.take_records()
+    assert (first.ctx, first.cancelled_by) == ("a", "client")
+    assert first.cancel_s == pytest.approx(0.25, abs=0.01)
+    assert (second.ctx, second.cancelled_by, second.cancel_s) == ("b", "disconnect", None)
+
+
+def test_contexts_wait_until_their_audio_begins():
+    """A context waits from its first segment until the engine's first sound."""
+    world = World()
+    world.engine_runs = False
+    world.send(Text(ctx="a", text=SENTENCE, end=True), Text(ctx="b", text="not yet"))
+    assert world.session.waiting_contexts == 1
+    world.engine_runs = True
+    world.advance(1.0)
+    assert world.session.waiting_contexts == 0
+
+
+def test_the_widest_gap_between_audio_messages_is_kept():
+    """A pause of the transport shows as the gap it made."""
+    world = World()
+    world.send(Text(ctx="a", text=LONG))
+    world.advance(1.0)
+    world.writable = False
+    world.advance(2.0)
+    world.writable = True
+    world.advance(60.0)
+    world.send(Cancel(ctx="a"))
+    (record,) = world.session.take_records()
+    assert 2.0 <= record.widest_gap_s < 5.0
+
+
 def test_stats_once_and_every_interval():
     """`stats` answers once, or pushes until told to stop."""
     world = World()

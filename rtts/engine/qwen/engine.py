@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 from rtts.engine.interface import (
     AppendText,
@@ -65,6 +66,11 @@ DESIGN_VOICE = "design"
 LICENCE = "Apache-2.0"  # of the released Qwen3-TTS checkpoints
 MEMORY_LIMIT = 0.9  # share of device memory past which new utterances are refused
 _LOAD_EVERY_S = 0.05  # EngineLoad at most every 50 ms (the waist)
+_KINDS: dict[ModelType, Literal["preset", "clone", "design"]] = {
+    ModelType.CUSTOM_VOICE: "preset",
+    ModelType.BASE: "clone",
+    ModelType.VOICE_DESIGN: "design",
+}
 _REASONS = {
     Ending.EOS: FinishReason.COMPLETED,
     Ending.BUDGET: FinishReason.BUDGET,
@@ -420,7 +426,10 @@ def _capabilities(
         names = [(DESIGN_VOICE, "")]
     else:
         names = [(voice.name, voice.language) for voice in registered.values()]
-    voices = tuple(Voice(name, _first(languages, language), LICENCE) for name, language in names)
+    kind = _KINDS[config.model_type]
+    voices = tuple(
+        Voice(name, _first(languages, language), LICENCE, kind=kind) for name, language in names
+    )
     return Capabilities(
         engine="qwen",
         model=Path(options.model).name,
