@@ -27,6 +27,7 @@ import msgspec
 from rtts.engine.drive import drive
 from rtts.engine.interface import Command, EngineCore, Event, VoiceLoaded
 from rtts.engine.wire import COMMANDS, EVENTS, Channel, Failure, FrameKind, read_frame
+from rtts.errors import ConfigError
 
 # Stop stepping while the parent has this much to read: 270 chunks of 80 ms. It reads in time, or
 # it is in trouble that more audio would make worse.
@@ -69,9 +70,11 @@ def _die_with_parent(socket_fd: int) -> None:
 
 def _say_goodbye(channel: Channel, error: BaseException) -> None:
     """Tell the parent why the core died, if it listens."""
-    told = (f"{type(error).__name__}: {error}", traceback.format_exc())
+    is_config = isinstance(error, ConfigError)
+    told = (str(error) if is_config else f"{type(error).__name__}: {error}", traceback.format_exc())
     # "replace", for a message may quote text that has no UTF-8.
-    failure = Failure(*(text.encode("utf-8", "replace").decode() for text in told))
+    message, trace = (text.encode("utf-8", "replace").decode() for text in told)
+    failure = Failure(message, trace, is_config)
     channel.send(FrameKind.FAILED, msgspec.msgpack.encode(failure))
     poll = select.poll()
     poll.register(channel.fileno(), select.POLLOUT)

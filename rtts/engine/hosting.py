@@ -56,8 +56,12 @@ class Reports(Protocol):
     def events(self, events: Sequence[Event]) -> None:
         """The core said something."""
 
-    def died(self, message: str) -> None:
-        """The core raised, or its process is gone. Reported once, after all its events."""
+    def died(self, message: str, *, is_config: bool = False) -> None:
+        """The core raised, or its process is gone. Reported once, after all its events.
+
+        Args:
+            is_config: A setting is wrong.
+        """
 
 
 # Starts a life; it may raise OSError or RuntimeError where no thread or process can be had.
@@ -130,9 +134,9 @@ class _LifeReports:
         if self.worker.life_number == self.number:
             self.engine._on_events(self.worker, events)
 
-    def died(self, message: str) -> None:
+    def died(self, message: str, *, is_config: bool = False) -> None:
         if self.worker.life_number == self.number:
-            self.engine._on_death(self.worker, message)
+            self.engine._on_death(self.worker, message, is_config=is_config)
 
 
 class HostedEngine:
@@ -358,7 +362,7 @@ class HostedEngine:
         except (OSError, RuntimeError) as error:  # no memory, no process, no thread to be had
             self._loop.call_soon(reports.died, f"could not start: {error}")
 
-    def _on_death(self, worker: _Worker, message: str) -> None:
+    def _on_death(self, worker: _Worker, message: str, *, is_config: bool) -> None:
         assert self._loop is not None
         life, worker.life, worker.load = worker.life, None, None
         if life is not None:
@@ -371,6 +375,9 @@ class HostedEngine:
         worker.state = HostState.DOWN
         worker.life_number += 1  # whatever the dead life still says is not heard
         worker.deaths += 1
+        if is_config and not self._was_ready:  # wrong now, wrong at the next start
+            self._report_death(worker, message, 0.0, is_final=True)
+            return
         delay_s = self._backoff.delay_s(worker.deaths)
         log.error(
             "engine %s: worker %d died with %d live utterances, starting again in %.1f s: %s",
@@ -379,7 +386,9 @@ class HostedEngine:
         self._timers[worker.index] = self._loop.call_later(delay_s, self._launch, worker)
         self._report_death(worker, message, delay_s)
 
-    def _report_death(self, worker: _Worker, message: str, delay_s: float) -> None:
+    def _report_death(
+        self, worker: _Worker, message: str, delay_s: float, *, is_final: bool = False
+    ) -> None:
         """Fail the dead life's utterances; with the last worker the engine is down."""
         # What the core raised is for operators: it may quote paths, or what somebody else said.
         told = "the engine died and is being restarted"
@@ -391,7 +400,7 @@ class HostedEngine:
         # every failed start is told, or an operator would wait without knowing for what.
         if not self._announced or all(w.state is HostState.DOWN for w in self._workers):
             self._announced = False
-            out.append(EngineDown(message, delay_s))
+            out.append(EngineDown(message, delay_s, is_final))
         self._say(out)
 
     def _fail_all(

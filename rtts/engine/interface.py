@@ -65,6 +65,8 @@ class Capabilities:
         speed_range: Lowest and highest `StartUtterance.speed` that keep quality.
         streams_within_segment: Audio of a segment starts before the segment is rendered whole.
         degraded: One sentence for each thing that works less well here than it could.
+        step_limit_s: The longest a step takes, loading a voice apart: an engine process that is
+            silent for longer hangs, and is killed.
     """
 
     engine: str
@@ -82,6 +84,7 @@ class Capabilities:
     speed_range: tuple[float, float] = (1.0, 1.0)
     max_utterances: int = 256
     degraded: tuple[str, ...] = ()
+    step_limit_s: float = 15.0
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -177,10 +180,15 @@ class EngineReady:
 
 @dataclass(frozen=True, slots=True)
 class EngineDown:
-    """The engine died; its utterances have failed. Sent by the host, not by cores."""
+    """The engine died; its utterances have failed. Sent by the host, not by cores.
+
+    Attributes:
+        is_final: A setting is wrong, and it was never ready: it is not started again.
+    """
 
     message: str
     restart_in_s: float
+    is_final: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from queue import Empty, SimpleQueue
 from rtts.engine.drive import drive
 from rtts.engine.hosting import Backoff, HostedEngine, Launch, Life, Reports
 from rtts.engine.interface import Command, EngineCore, Event
+from rtts.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
@@ -96,15 +97,17 @@ class _ThreadLife:
 
     def _run(self) -> None:
         """The thread: build the core, drive it, and say how it ended."""
-        message = "the engine thread ended by itself"
+        message, is_config = "the engine thread ended by itself", False
         try:
             core = self._make_core()
             drive(core, self._port)
+        except ConfigError as error:
+            message, is_config = str(error), True
         except (Exception, SystemExit) as error:  # the thread's root: all of it is a death
             log.exception("%s: the core raised", threading.current_thread().name)
             message = f"{type(error).__name__}: {error}"
         finally:
-            self._port.end(message, self._ended.set)
+            self._port.end(message, self._ended.set, is_config=is_config)
 
 
 class _ThreadPort:
@@ -160,9 +163,9 @@ class _ThreadPort:
             self._is_woken = True
             self._call(self._empty)
 
-    def end(self, message: str, ended: Callable[[], None]) -> None:
+    def end(self, message: str, ended: Callable[[], None], *, is_config: bool) -> None:
         """Have the loop hear the last events, then of the death, then that the thread is done."""
-        self._call(self._end, message, ended)
+        self._call(self._end, message, ended, is_config)
 
     def _call(self, function: Callable[..., None], *args: object) -> None:
         try:
@@ -185,7 +188,7 @@ class _ThreadPort:
         if events:
             self._reports.events(events)
 
-    def _end(self, message: str, ended: Callable[[], None]) -> None:
+    def _end(self, message: str, ended: Callable[[], None], is_config: bool) -> None:
         self._empty()
-        self._reports.died(message)
+        self._reports.died(message, is_config=is_config)
         ended()

@@ -28,12 +28,15 @@ import msgspec
 from rtts.engine.hosting import Backoff, HostedEngine, Launch, Life, Reports
 from rtts.engine.interface import (
     CancelUtterance,
+    Capabilities,
     Command,
     EngineCore,
+    EngineReady,
     Event,
     LoadVoice,
     UtteranceFailed,
     VoiceFailed,
+    VoiceLoaded,
 )
 from rtts.engine.wire import COMMANDS, EVENTS, Channel, Failure, FrameError, FrameKind
 from rtts.errors import BadRequestError, ConfigError, UnknownVoiceError
@@ -47,7 +50,7 @@ _BOOTSTRAP = (
 )
 _EXIT_GRACE_S = 0.05  # after the stream ended, for the exit status that says why
 _POLL_S = 0.002  # between two looks whether a process that is ending has ended
-_WATCH_S = 1.0  # between two looks at a child; each costs a few microseconds on both sides
+_WATCH_S = 0.5  # between two looks at a child; each costs a few microseconds on both sides
 _STDERR_FD = 2
 
 
@@ -57,13 +60,15 @@ class RemoteOptions:
 
     Attributes:
         stall_timeout_s: A core that neither answers nor says anything for this long hangs, and is
-            killed. Longer than the longest step: loading a voice is one.
+            killed; None: what the core says its longest step is (`Capabilities.step_limit_s`).
+        load_timeout_s: The same, where longer, while it has a voice to load.
         start_timeout_s: The same until the engine is ready; loading a large model takes minutes.
         stop_timeout_s: How long a child may take to stop before it is killed.
         backoff: How long to wait before a dead process is started again.
     """
 
-    stall_timeout_s: float = 30.0
+    stall_timeout_s: float | None = None
+    load_timeout_s: float = 120.0
     start_timeout_s: float = 600.0
     stop_timeout_s: float = 5.0
     backoff: Backoff = Backoff()
@@ -153,6 +158,8 @@ class _ProcessLife:
         self._is_stopped = False  # stop was called
         self._is_writing = False  # the loop watches for room in the socket
         self._is_ready = False  # the core has said something: it was built
+        self._step_limit_s = Capabilities("", "", (), "").step_limit_s  # until it says its own
+        self._loading: set[str] = set()  # voices it was told to load
         # Since when the child owes an answer; None when it has said something since it was asked.
         self._asked_s: float | None = loop.time()
         self._watchdog = loop.call_later(self._interval_s(), self._watch)
@@ -164,6 +171,7 @@ class _ProcessLife:
     def send(self, commands: Sequence[Command]) -> None:
         try:
             self._send(FrameKind.COMMANDS, COMMANDS.encode(commands))
+            self._loading |= {each.voice for each in commands if isinstance(each, LoadVoice)}
         except (UnicodeEncodeError, OverflowError):
             for command in commands:
                 self._send_or_fail(command)
@@ -224,10 +232,21 @@ class _ProcessLife:
             self._asked_s = None
         if events:
             self._is_ready = True
+            self._note(events)
             self._reports.events(events)
         if failure is not None and not self._is_over:
-            log.error("%s: the core raised\n%s", self._name, failure.traceback)
-            self._die(failure.message, kill=False)  # it is about to exit by itself
+            if not failure.is_config:  # its message says all
+                log.error("%s: the core raised\n%s", self._name, failure.traceback)
+            # It is about to exit by itself.
+            self._die(failure.message, kill=False, is_config=failure.is_config)
+
+    def _note(self, events: Sequence[Event]) -> None:
+        """What the core's words say about how long it may be silent."""
+        for event in events:
+            if isinstance(event, EngineReady):
+                self._step_limit_s = event.capabilities.step_limit_s
+            elif isinstance(event, VoiceLoaded | VoiceFailed):
+                self._loading.discard(event.voice)
 
     def _on_end(self) -> None:
         """The stream ended: the process is gone, or will be in a moment; find out why."""
@@ -244,11 +263,11 @@ class _ProcessLife:
         if not self._is_stopped:
             self._reports.died(f"the engine process {_ending(status)}")
 
-    def _die(self, message: str, *, kill: bool = True) -> None:
+    def _die(self, message: str, *, kill: bool = True, is_config: bool = False) -> None:
         self._leave()
         if kill:
             self._process.kill()
-        self._reports.died(message)
+        self._reports.died(message, is_config=is_config)
 
     def _leave(self) -> None:
         """Stop listening and talking; the socket stays open, for its closing would kill."""
@@ -261,7 +280,18 @@ class _ProcessLife:
     # --- watching and stopping ------------------------------------------------------------------
 
     def _interval_s(self) -> float:
-        return min(_WATCH_S, self._options.stall_timeout_s / 4)
+        return min(_WATCH_S, self._stall_limit_s() / 4)
+
+    def _stall_limit_s(self) -> float:
+        given_s = self._options.stall_timeout_s
+        return self._step_limit_s if given_s is None else given_s
+
+    def _silence_limit_s(self) -> float:
+        """How long the core may be silent now."""
+        if not self._is_ready:
+            return self._options.start_timeout_s
+        limit_s = self._stall_limit_s()
+        return max(limit_s, self._options.load_timeout_s) if self._loading else limit_s
 
     def _watch(self) -> None:
         """Ask whether the core still steps, and kill it when it did not answer in time."""
@@ -277,10 +307,8 @@ class _ProcessLife:
             self._asked_s = self._loop.time()
             self._send(FrameKind.PING)
             return
-        options = self._options
-        limit_s = options.stall_timeout_s if self._is_ready else options.start_timeout_s
         silent_s = self._loop.time() - self._asked_s
-        if silent_s > limit_s:
+        if silent_s > self._silence_limit_s():
             self._die(f"the engine process did not answer for {silent_s:.1f} s and was killed")
 
     async def stop(self) -> None:

@@ -44,10 +44,12 @@ class Failure(msgspec.Struct, array_like=True, frozen=True):
     Attributes:
         message: One line.
         traceback: For the log.
+        is_config: A setting is wrong: starting again will not help.
     """
 
     message: str
     traceback: str
+    is_config: bool = False
 
 
 class Codec(Generic[MessageT]):

@@ -13,13 +13,13 @@ import logging
 from rtts.engine.interface import Capabilities, Engine, LoadVoice, VoiceFailed, VoiceLoaded
 from rtts.errors import ConfigError, EngineError, UnknownVoiceError, UnsupportedLanguageError
 from rtts.protocol import native
-from rtts.protocol.events import Done, Error, Start, Text
+from rtts.protocol.events import Audio, Done, Error, Start, Text
 from rtts.server.hub import Hub, SessionHost
 from rtts.session import DeliveryMarker
 from rtts.voices.registry import resolve_voice
 
-# An engine that cannot load a voice or speak one sentence in this time will not do so for a
-# client; large models take half a minute to load a voice.
+# An engine from which nothing comes for this long is given up. It is not the time for the whole:
+# a large model on a CPU takes minutes for a sentence, and gets there.
 VOICE_TIMEOUT_S = 120.0
 SPEECH_TIMEOUT_S = 60.0
 RETRY_S = (1.0, 2.0, 5.0, 10.0, 30.0)
@@ -115,12 +115,11 @@ class Prewarmer:
         self._loading = {voice: loop.create_future() for voice in voices}
         waiting = dict(self._loading)
         self._engine.submit([LoadVoice(voice) for voice in voices])
-        async with asyncio.timeout(VOICE_TIMEOUT_S):
-            for voice, answer in waiting.items():
-                event = await answer
-                if isinstance(event, VoiceFailed):
-                    log.error("voice %s could not be loaded: %s", voice, event.message)
-                    self.failed_voices[voice] = event.message
+        for voice, answer in waiting.items():
+            event = await asyncio.wait_for(answer, VOICE_TIMEOUT_S)
+            if isinstance(event, VoiceFailed):
+                log.error("voice %s could not be loaded: %s", voice, event.message)
+                self.failed_voices[voice] = event.message
         if default in self.failed_voices:
             reason = self.failed_voices[default]
             raise EngineError(f"the default voice {default!r} could not be loaded: {reason}")
@@ -130,8 +129,8 @@ class Prewarmer:
         language = voice.languages[0] if voice is not None and voice.languages else "en"
         rehearsal = _Rehearsal(self._hub)
         try:
-            async with asyncio.timeout(SPEECH_TIMEOUT_S):
-                done = await rehearsal.speak(_SENTENCES.get(language[:2], _ENGLISH))
+            async with asyncio.timeout(SPEECH_TIMEOUT_S) as limit:
+                done = await rehearsal.speak(_SENTENCES.get(language[:2], _ENGLISH), limit)
         finally:
             rehearsal.close()
         if done.reason != "completed" or done.audio_ms <= 0:
@@ -148,10 +147,12 @@ class _Rehearsal:
         self._codec = native.NativeCodec()
         self._done: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
         self._host: SessionHost | None = None
+        self._limit: asyncio.Timeout | None = None
 
-    async def speak(self, text: str) -> Done:
-        """Say `text` and wait for the end of it."""
+    async def speak(self, text: str, limit: asyncio.Timeout) -> Done:
+        """Say `text` and wait for the end of it; audio that comes puts the limit off."""
         hub = self._hub
+        self._limit = limit
         self._host = host = hub.open(self)
         host.is_prewarming = True
         for message in (Start(ctx=_CONTEXT), Text(ctx=_CONTEXT, text=text, end=True)):
@@ -168,12 +169,18 @@ class _Rehearsal:
             if not isinstance(message, DeliveryMarker):
                 self._codec.encode(message)  # type: ignore[arg-type]
             session.sent(message, self._hub.clock())
+            if isinstance(message, Audio):
+                self._put_off()
             if isinstance(message, DeliveryMarker):
                 session.delivered(message.marker, self._hub.clock())
             if isinstance(message, Error):
                 self.complaint = message.message
             if isinstance(message, Done) and not self._done.done():
                 self._done.set_result(message)
+
+    def _put_off(self) -> None:
+        if self._limit is not None and not self._limit.expired():
+            self._limit.reschedule(asyncio.get_running_loop().time() + SPEECH_TIMEOUT_S)
 
     def replaced(self) -> None:
         """See `Outlet`. Nobody knows the token."""

@@ -255,6 +255,9 @@ class Server:
                 self._readiness.has_failed = True
                 self._is_ready.clear()
                 self._stop_prewarming()
+                if event.is_final:
+                    self._fail(ConfigError(event.message))
+                    return
                 metrics.engine_restarts.inc()
                 log.error("the engine is down: %s", event.message)
             case EngineLoad():
@@ -277,9 +280,7 @@ class Server:
         try:
             await self._prewarmer.run(capabilities)
         except ConfigError as error:
-            log.error("%s", error)
-            if not self.failed.done():
-                self.failed.set_result(error)
+            self._fail(error)
             return
         self.service.first_packet.clear()  # of the rehearsal
         self._lag.clear()
@@ -289,6 +290,12 @@ class Server:
         self.service.is_ready = True
         self._is_ready.set()
         log.info("ready after %.2f s of prewarming", self.clock() - began)
+
+    def _fail(self, error: ConfigError) -> None:
+        """It will never be ready."""
+        log.error("%s", error)
+        if not self.failed.done():
+            self.failed.set_result(error)
 
     def _stop_prewarming(self) -> None:
         if self._prewarming is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import re
+import shutil
 import subprocess
 import sys
 import urllib.request
@@ -317,6 +318,25 @@ class TestServe:
             assert outcome.status == 2
             assert complaint in outcome.err.splitlines()[-1]
             assert outcome.out == ""
+
+    @pytest.mark.parametrize("host", ["local", "remote"])
+    def test_mistakes_of_the_engine(
+        self,
+        rtts: Callable[..., object],
+        checkpoints: Callable[[str], str],
+        tmp_path: Path,
+        host: str,
+    ) -> None:
+        """What only the engine finds, weights that end early, ends it the same way, not in a loop."""
+        folder = tmp_path / "damaged"
+        shutil.copytree(checkpoints("custom_voice"), folder)
+        weights = folder / "model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:-1000])
+        model = ("--engine", "qwen", "--model", str(folder), "--engine-host", host)
+        outcome = rtts("serve", "--port", "0", *model)
+        assert outcome.status == 2
+        assert f"cannot read {weights}" in outcome.err.splitlines()[-1]
+        assert "Traceback" not in outcome.err
 
     def test_device_that_is_not_there(
         self,

@@ -7,17 +7,21 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rtts.engine.interface import (
     AudioProduced,
     Command,
+    EngineReady,
     Event,
     FinishReason,
+    LoadVoice,
     StartUtterance,
     UtteranceFinished,
 )
 from rtts.engine.tone import ToneEngine, ToneOptions
+from rtts.errors import ConfigError
 
 
 def tone(**options: object) -> ToneEngine:
@@ -97,3 +101,30 @@ class Stubborn(ToneEngine):
         if not events:
             time.sleep(60.0)
         return events
+
+
+def misconfigured() -> ToneEngine:
+    """A factory that finds a wrong setting."""
+    raise ConfigError("tone.pitch: 440 is not allowed")
+
+
+class Brisk(Touchy):
+    """A tone engine whose steps are short, so it says; its voices take long to load."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._outbox = [EngineReady(replace(self._capabilities, step_limit_s=0.3))]
+
+    def apply(self, command: Command) -> None:
+        if isinstance(command, LoadVoice):
+            time.sleep(0.9)
+        super().apply(command)
+
+
+def vanishing(marks: str) -> Touchy:
+    """A factory that works the first and the third time, and misses its folder the second."""
+    attempt = len(list(Path(marks).iterdir()))
+    (Path(marks) / str(attempt)).touch()
+    if attempt == 1:
+        raise ConfigError("the folder is gone")
+    return Touchy()

@@ -38,7 +38,7 @@ from rtts.engine.tone import ToneOptions
 from rtts.engine.tone.options import capabilities
 from rtts.errors import InternalError
 from tests.engine.conformance import Subject, spoken_alone
-from tests.engine.cores import Chatty, Touchy, after, never, tone
+from tests.engine.cores import Chatty, Touchy, after, misconfigured, never, tone, vanishing
 from tests.engine.hosts import Listener
 
 TEXTS = ("Hello there.", "How are you today?", "Fine")
@@ -241,6 +241,34 @@ async def test_a_factory_that_fails_is_told_and_not_hammered(hosted: Callable[..
     assert at_s[1] - at_s[0] >= 0.1 and at_s[2] - at_s[1] >= 0.2
     assert listener.engine.state is HostState.DOWN
     assert await listener.ended(refused) == ["engine_dead"]
+
+
+async def test_a_wrong_setting_is_final(
+    hosted: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A ConfigError before the first ready is told once, in its own words and without a traceback,
+    and the factory is not tried again; who waits is failed."""
+    listener = await hosted(misconfigured, backoff=Backoff(first_s=0.02, max_s=0.02))
+    refused = listener.say("Hi")
+    assert await listener.ended(refused) == ["engine_dead"]
+    await asyncio.sleep(0.3)
+    assert listener.of(EngineDown) == [
+        EngineDown("tone.pitch: 440 is not allowed", 0.0, is_final=True)
+    ]
+    assert listener.engine.restarts == 0
+    assert "Traceback" not in caplog.text
+
+
+@pytest.mark.usefixtures("quiet")
+async def test_a_setting_that_was_right_once_is_tried_again(
+    hosted: Callable[..., Any], tmp_path: Path
+) -> None:
+    """After a first ready a ConfigError is a death like others: a folder may come back."""
+    listener = await hosted(vanishing, marks=str(tmp_path))
+    await listener.ready()
+    listener.say("Hi", instructions="raise")
+    await listener.ready(times=2)
+    assert [each.is_final for each in listener.of(EngineDown)] == [False, False]
 
 
 @pytest.mark.usefixtures("quiet")

@@ -28,11 +28,12 @@ from rtts.engine.interface import (
     FinishReason,
     LoadVoice,
     VoiceFailed,
+    VoiceLoaded,
 )
 from rtts.engine.remote import RemoteEngine, RemoteOptions
 from rtts.engine.wire import Channel, FrameKind
 from rtts.errors import ConfigError
-from tests.engine.cores import Stubborn, Touchy, never, tone
+from tests.engine.cores import Brisk, Stubborn, Touchy, never, tone
 from tests.engine.hosts import Listener
 
 QUICK = Backoff(first_s=0.05, max_s=0.2)
@@ -154,6 +155,21 @@ async def test_a_stopped_process_is_killed(hosted: Callable[..., Any]) -> None:
     os.kill(pid(listener), signal.SIGSTOP)
     await listener.ready(times=2)
     assert "did not answer" in listener.of(EngineDown)[0].message
+
+
+@pytest.mark.usefixtures("quiet")
+async def test_a_core_says_how_long_its_steps_are(hosted: Callable[..., Any]) -> None:
+    """Without a limit of the host's, what the core says is one: a hang of 60 s is over in two, and
+    a voice that takes three limits to load is loaded."""
+    listener = await hosted(Brisk)
+    await listener.ready()
+    listener.submit(LoadVoice("tone-low"))
+    await listener.until(lambda: bool(listener.of(VoiceLoaded)))
+    assert not listener.of(EngineDown)
+    hung_s = time.monotonic()
+    assert await listener.ended(listener.say("Hi", instructions="hang")) == ["engine_dead"]
+    assert 0.3 <= time.monotonic() - hung_s < 3.0
+    await listener.ready(times=2)
 
 
 async def test_a_slow_step_is_not_a_hang(hosted: Callable[..., Any]) -> None:

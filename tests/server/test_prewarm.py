@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from rtts.engine.interface import LoadVoice, StartUtterance
+from rtts.engine.interface import EngineDown, LoadVoice, StartUtterance
 from rtts.engine.tone import ToneOptions
 from rtts.errors import ConfigError
 from rtts.server import prewarm
@@ -115,6 +115,27 @@ async def test_an_engine_that_cannot_speak_is_not_ready(monkeypatch, options):
         assert not server.is_ready
         await eventually(lambda: server._hub.sessions == 0)
         await eventually(lambda: server.service.live_utterances == 0)
+
+
+async def test_a_wrong_setting_of_the_engine_ends_the_server():
+    """The engine's last word before it was ever ready is the server's."""
+    engine = InlineEngine(starts=False)
+    async with started(engine) as server:
+        engine.say([EngineDown("qwen.model: damaged", 0.0, is_final=True)])
+        with pytest.raises(ConfigError, match=r"qwen\.model: damaged"):
+            await server.ready()
+        assert value(server, "rtts_engine_restarts_total") == 0
+
+
+async def test_a_slow_engine_gets_there(monkeypatch):
+    """A sentence may take many times the limit, as long as some audio comes within it."""
+    monkeypatch.setattr(prewarm, "RETRY_S", (10.0,))
+    monkeypatch.setattr(prewarm, "SPEECH_TIMEOUT_S", 0.3)
+    async with started(InlineEngine(ToneOptions(real_time_factor=0.6))) as server:
+        async with asyncio.timeout(5):
+            began = server.clock()
+            await server.ready()
+        assert server.clock() - began > 0.9
 
 
 async def test_after_a_restart_it_speaks_again_before_it_is_ready():

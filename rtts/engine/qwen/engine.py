@@ -71,6 +71,9 @@ _KINDS: dict[ModelType, Literal["preset", "clone", "design"]] = {
     ModelType.BASE: "clone",
     ModelType.VOICE_DESIGN: "design",
 }
+# A frame is 4 to 25 ms on a GPU, a prompt less than 100. On a CPU a long prompt of the 1.7B takes
+# 30 s of two cores.
+_STEP_LIMIT_S = {"cuda": 5.0, "cpu": 60.0}
 _REASONS = {
     Ending.EOS: FinishReason.COMPLETED,
     Ending.BUDGET: FinishReason.BUDGET,
@@ -441,6 +444,7 @@ def _capabilities(
         designs_voices=config.model_type is ModelType.VOICE_DESIGN,
         takes_instructions=config.takes_instructions,
         max_utterances=options.slots + options.waiting,
+        step_limit_s=_STEP_LIMIT_S[options.device.partition(":")[0]],
     )
 
 
