@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import ast
 import itertools
+import math
 from pathlib import Path
+
+from prometheus_client import Histogram
 
 from rtts.metrics import Metrics
 from rtts.settings import Settings, all_settings, render
@@ -43,7 +46,20 @@ def metrics_section() -> str:
         name = family.name + ("_total" if family.type == "counter" else "")
         names = ", ".join(f"`{label}`" for label in labels[family.name])
         rows.append(f"| `{name}` | {family.type} | {names} | {family.documentation} |")
-    return "\n".join(rows) + "\n"
+    return "\n".join([*rows, "", *_bucket_lines(metrics)]) + "\n"
+
+
+def _bucket_lines(metrics: Metrics) -> list[str]:
+    """The bounds of the histograms, once for all that share them."""
+    sharing: dict[tuple[float, ...], list[str]] = {}
+    for metric in vars(metrics).values():
+        if isinstance(metric, Histogram):
+            bounds = tuple(bound for bound in metric._upper_bounds if bound != math.inf)
+            sharing.setdefault(bounds, []).append(f"`{metric._name}`")
+    return [
+        f"- Buckets of {', '.join(sorted(names))}: {' '.join(f'{bound:g}' for bound in bounds)}"
+        for bounds, names in sharing.items()
+    ]
 
 
 def decisions_section() -> str:

@@ -18,6 +18,8 @@ from prometheus_client.metrics_core import Metric
 # The parts of first-packet latency, in the order they pass.
 STAGES = ("split", "queue", "engine", "encode", "send")
 
+OUTCOMES = ("ok", "cancelled", "error", "rejected", "expired", "shutdown")
+
 # Dense where live speech is won or lost (20 ms to 400 ms); the configured budget joins them.
 LATENCY_BOUNDS_S = (
     *(0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.125, 0.15, 0.2),
@@ -185,8 +187,13 @@ class Metrics:
         for stage in STAGES:
             self.stage.labels(stage)
             self.budget_misses.labels(stage)
+        for outcome in OUTCOMES:
+            self.streams.labels(outcome)
+        for by in ("client", "disconnect"):
+            self.cancellations.labels(by)
         for code in codes:
             self.errors.labels(code)
+            self.refusals.labels(code)
         for what in degraded:
             self.degraded.labels(what)
 
