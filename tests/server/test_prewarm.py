@@ -34,7 +34,7 @@ async def test_the_rehearsal_is_nobodys_figure():
     """What the server says to itself is in no latency, count or record."""
     async with ready() as server:
         assert server.service.first_packet.count(server.clock()) == 0
-        assert value(server, "rtts_streams_total", outcome="ok") is None
+        assert value(server, "rtts_streams_total", outcome="ok") == 0
         assert value(server, "rtts_encode_seconds_count") == 0
         assert value(server, "rtts_cache_requests_total", result="miss") == 1
         assert server._book.budget.share(server.clock()) is None
