@@ -240,8 +240,8 @@ def _qwen(settings: Settings, *, has_gpu: bool) -> Iterator[Check]:
     torch = _version_of("torch")
     yield Check("torch", "ok" if torch else "missing", torch or "not installed; for qwen only")
     flash = _version_of("flash-attn")
-    how = "; not used, attention is torch's own (SDPA)"
-    yield Check("flash-attn", "ok" if flash else "missing", (flash or "not installed") + how)
+    how = "on a GPU it prefills voice heads" if flash else "voice heads use torch's own (SDPA)"
+    yield Check("flash-attn", "ok" if flash else "missing", f"{flash or 'not installed'}; {how}")
     missing = missing_packages()
     if missing:
         yield Check("qwen engine", "missing", f"needs {', '.join(missing)}", HOW_TO_INSTALL)

@@ -64,6 +64,7 @@ class Capabilities:
         max_utterances: Concurrent utterances it accepts before it answers `overloaded`.
         speed_range: Lowest and highest `StartUtterance.speed` that keep quality.
         streams_within_segment: Audio of a segment starts before the segment is rendered whole.
+        attention: What computes attention over prompts, for reports.
         degraded: One sentence for each thing that works less well here than it could.
         step_limit_s: The longest a step takes, loading a voice apart: an engine process that is
             silent for longer hangs, and is killed.
@@ -83,6 +84,7 @@ class Capabilities:
     takes_seed: bool = True
     speed_range: tuple[float, float] = (1.0, 1.0)
     max_utterances: int = 256
+    attention: str = ""
     degraded: tuple[str, ...] = ()
     step_limit_s: float = 15.0
 

@@ -132,6 +132,7 @@ class _Endpoints:
                 "default_voice": capabilities.default_voice,
                 "slots": capabilities.max_utterances,
                 "slots_free": max(0, capabilities.max_utterances - service.live_utterances),
+                "attention": capabilities.attention,
                 "degraded": list(capabilities.degraded),
             }
         opus = surface.opus

@@ -418,6 +418,7 @@ class TestDoctor:
         found = {each.name: each for each in checks._qwen(named, has_gpu=has_gpu)}
         assert found["torch"].found == version
         assert found["flash-attn"].status == "missing"
+        assert found["flash-attn"].found == "not installed; voice heads use torch's own (SDPA)"
         assert found["qwen engine"].status == "ok"
         assert expected in found["qwen engine"].found
         assert "custom_voice checkpoint" in found["qwen engine"].found

@@ -56,6 +56,7 @@ async def test_readyz_says_why_not():
         assert (status, body["reasons"], body["ready"]) == (200, [], True)
         assert body["slots_free"] == body["slots"] == 256
         assert body["model"] == "tone" and body["voices"] == 3 and body["degraded"] == []
+        assert body["attention"] == ""  # the tone engine computes none
         async with talking(server) as talk:
             engine.hold()
             await talk.say("text", ctx="c", text="Hello there, this is a test. ")

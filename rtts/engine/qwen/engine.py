@@ -37,6 +37,7 @@ from rtts.engine.interface import (
     VoiceFailed,
     VoiceLoaded,
 )
+from rtts.engine.qwen.attention import PromptAttention
 from rtts.engine.qwen.config import ModelConfig, ModelType
 from rtts.engine.qwen.endings import Ending
 from rtts.engine.qwen.extra import torch
@@ -127,7 +128,9 @@ class QwenEngine:
             head_bytes=runner.head_row_bytes,
             smallest_bucket=runner.frames.smallest,
         )
-        self.capabilities = _capabilities(config, options, voices)
+        self.capabilities = _capabilities(
+            config, options, voices, runner.model.talker.prompt_attention
+        )
         self._outbox: list[Event] = [EngineReady(self.capabilities)]
         self._speakers: dict[int, _Speaker] = {}
         self._loading: deque[_Loading] = deque()
@@ -392,6 +395,10 @@ def load_engine(options: QwenOptions) -> QwenEngine:
     folder = model_folder(options.model)
     dtype = _dtype(options)
     model = Model(folder, dtype, options.device)
+    attention = model.talker.prompt_attention
+    log.info("voice heads are prefilled with %s", attention.name)
+    if attention.trouble:
+        log.warning("%s", attention.trouble)
     builder = PromptBuilder(model.config, load_tokenizer(folder))
     voices: dict[str, RegisteredVoice] = {}
     if options.voices_dir:
@@ -420,7 +427,10 @@ def _dtype(options: QwenOptions) -> torch.dtype:
 
 
 def _capabilities(
-    config: ModelConfig, options: QwenOptions, registered: Mapping[str, RegisteredVoice]
+    config: ModelConfig,
+    options: QwenOptions,
+    registered: Mapping[str, RegisteredVoice],
+    attention: PromptAttention,
 ) -> Capabilities:
     languages = tuple(TAGS[name] for name in NAMES.values() if name in config.talker.languages)
     if config.model_type is ModelType.CUSTOM_VOICE:
@@ -445,6 +455,8 @@ def _capabilities(
         takes_instructions=config.takes_instructions,
         max_utterances=options.slots + options.waiting,
         step_limit_s=_STEP_LIMIT_S[options.device.partition(":")[0]],
+        attention=attention.name,
+        degraded=(attention.trouble,) if attention.trouble else (),
     )
 
 

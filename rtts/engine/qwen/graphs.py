@@ -170,6 +170,8 @@ class GraphFrames:
 
         self._model, self.smallest = model, 1
         self._slots = slots
+        model.talker.tabulate_text()  # before there are slots: it takes two tables for a moment
+        torch.cuda.empty_cache()
         self.state = SlotState.allocate(model, slots, positions)
         self._codec = FusedCodec(model.codec, slots, positions)
         self._codec_state = self._codec.state(slots)

@@ -21,7 +21,7 @@ from rtts.engine.qwen.fused.convolve import (
 from rtts.engine.qwen.fused.launch import launch, power_of_two
 from rtts.engine.qwen.fused.linear import fold, linear, precision
 from rtts.engine.qwen.fused.rotary import rotary_tables
-from rtts.engine.qwen.fused.tiles import conv_tile
+from rtts.engine.qwen.fused.tiles import conv_tile, fitted
 
 _ALIGN = 64
 LONGEST_REFERENCE = 8192
@@ -365,7 +365,7 @@ class FusedCodec:
         if out is None:
             out = self._inner if step.keep == "inner" else self._next_sum(step)
         m = rows * step.columns
-        tile = conv_tile(m, n, c, taps)
+        tile = fitted(conv_tile(m, n, c, taps), flat.element_size())
         none = step.bias
         launch(
             conv_kernel,

@@ -23,7 +23,7 @@ import triton.language as tl
 from rtts.engine.qwen.extra import Tensor, torch
 from rtts.engine.qwen.fused import tiles
 from rtts.engine.qwen.fused.launch import launch, power_of_two, prefetch, wait_for_predecessor
-from rtts.engine.qwen.fused.tiles import linear_split, linear_tile
+from rtts.engine.qwen.fused.tiles import fitted, linear_split, linear_tile
 
 SQUARE_UNIT = 2.0**28
 """Squares are summed in units of 2^-28: sums up to 3.4e10, steps far below a norm's epsilon."""
@@ -155,7 +155,7 @@ def linear(
     """
     rows, k = x.shape
     n = w.shape[0] // 2 if gated else w.shape[0]
-    tile = linear_tile(rows, n, k, gated=gated)
+    tile = fitted(linear_tile(rows, n, k, gated=gated), x.element_size(), gated=gated)
     split = linear_split(n, k, gated=gated)
     is_spread = split > 1 and rows <= tiles.SPREAD_ROWS
     programs = triton.cdiv(n, tile.bn) * triton.cdiv(rows, tile.bm)

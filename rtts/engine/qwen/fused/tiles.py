@@ -30,6 +30,16 @@ class Tile:
     prefetch: bool = False
 
 
+_OPERAND_BYTES = 200 * 1024
+"""Shared memory that operands on their way may take, of the 227 KB a program may have."""
+
+
+def fitted(tile: Tile, value_bytes: int, *, gated: bool = False) -> Tile:
+    """The tile with fewer stages where its operands would not fit: float32 takes twice the room."""
+    stage = (tile.bm + (2 if gated else 1) * tile.bn) * tile.bk * value_bytes
+    return replace(tile, stages=max(2, min(tile.stages, 1 + _OPERAND_BYTES // stage)))
+
+
 CHOOSE_WARPS = 8
 """Warps of the kernels that choose codes."""
 
