@@ -15,7 +15,7 @@ from pathlib import Path
 from prometheus_client import Histogram
 
 from rtts.metrics import Metrics
-from rtts.settings import Settings, all_settings, render
+from rtts.settings import Settings, all_settings, profiles, render
 from rtts.settings.schema import summary_of
 
 DOCS = Path(__file__).resolve().parent
@@ -83,7 +83,11 @@ def scripts_section() -> str:
 
 
 SECTIONS = {
-    DOCS / "operations.md": {"settings": settings_section, "metrics": metrics_section},
+    DOCS / "operations.md": {
+        "profiles": profiles.table,
+        "settings": settings_section,
+        "metrics": metrics_section,
+    },
     DOCS / "adr/README.md": {"decisions": decisions_section},
     BENCHMARKS / "README.md": {"scripts": scripts_section},
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from rtts.cli.flags import Commands, add_command, resolve
+from rtts.cli.flags import Commands, add_command, add_engine_flags, resolve
 
 
 def add(commands: Commands) -> None:
@@ -15,8 +15,9 @@ def add(commands: Commands) -> None:
         "config",
         "print the resolved settings",
         more=" The output is an rtts.toml; secrets are hidden.\n"
-        "Order: defaults < rtts.toml (here, then ~/.config/rtts) < RTTS_* variables < flags.",
+        "Order: defaults < profile < rtts.toml (here, then ~/.config/rtts) < RTTS_* variables < flags.",
     )
+    add_engine_flags(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.set_defaults(run=run)
 

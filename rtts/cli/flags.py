@@ -65,6 +65,13 @@ def add_setting(parser: Any, flag: str, key: str, *, is_switch: bool = False, **
 def add_engine_flags(parser: Any) -> None:
     """Declare the flags of commands that may run an engine."""
     add_setting(parser, "--engine", "engine.kind", metavar="KIND", help="cpu (default), qwen, tone")
+    add_setting(
+        parser,
+        "--profile",
+        "engine.profile",
+        metavar="NAME",
+        help="a named set of settings: balanced, realtime, quality, throughput",
+    )
     add_model_flags(parser)
 
 
@@ -78,14 +85,20 @@ def add_model_flags(parser: Any) -> None:
         help="qwen: a checkpoint's folder, or a repository of the model hub",
     )
     add_setting(parser, "--device", "qwen.device", metavar="D", help="qwen: cpu (default), cuda")
+    add_setting(
+        parser, "--slots", "qwen.slots", metavar="N", help="qwen: how many at once, or auto"
+    )
 
 
-def resolve(arguments: argparse.Namespace) -> Resolved:
+def resolve(arguments: argparse.Namespace, profile: str | None = None) -> Resolved:
     """Settings of a command, from file, environment and its flags.
+
+    Args:
+        profile: The one the command uses unless another is named.
 
     Raises:
         ConfigError: One of them is wrong.
     """
     from rtts.settings import load
 
-    return load(config=arguments.config, flags=arguments.settings or ())
+    return load(config=arguments.config, flags=arguments.settings or (), profile=profile)

@@ -87,8 +87,14 @@ async def server_for(settings: Settings, progress: Progress) -> AsyncIterator[Ta
 
 
 @contextlib.asynccontextmanager
-async def hosted(settings: Settings, progress: Progress) -> AsyncIterator[Target]:
-    """A server of our own on a free loopback port, for this command only."""
+async def hosted(
+    settings: Settings, progress: Progress, *, is_brief: bool = True
+) -> AsyncIterator[Target]:
+    """A server of our own on a free loopback port, for this command only.
+
+    Args:
+        is_brief: A process for the engine is not worth its start.
+    """
     from rtts.audio.opus import load_library
     from rtts.cli.engines import make_engine
     from rtts.server import running_server
@@ -107,7 +113,7 @@ async def hosted(settings: Settings, progress: Progress) -> AsyncIterator[Target
         prewarm_voices=(),
         dashboard_dir=None,
     )
-    engine = make_engine(settings, is_brief=True)
+    engine = make_engine(settings, is_brief=is_brief)
     async with contextlib.AsyncExitStack() as stack:
         running = running_server(
             options,

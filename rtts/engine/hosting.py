@@ -326,7 +326,9 @@ class HostedEngine:
         if not self._announced and len(ready) == len(self._workers):
             self._announced = self._was_ready = True
             places = sum(each.max_utterances for each in ready if each is not None)
-            out.append(EngineReady(replace(event.capabilities, max_utterances=places)))
+            slots = sum(each.slots for each in ready if each is not None)
+            merged = replace(event.capabilities, max_utterances=places, slots=slots)
+            out.append(EngineReady(merged))
 
     def _on_voice_loaded(self, worker: _Worker, event: VoiceLoaded, out: list[Event]) -> None:
         load = self._voice_loads.get(event.voice)

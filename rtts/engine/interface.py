@@ -62,6 +62,10 @@ class Capabilities:
     Attributes:
         sample_rate_hz: Of every `AudioProduced.pcm`.
         max_utterances: Concurrent utterances it accepts before it answers `overloaded`.
+        slots: How many of them it speaks at the same time, while the others wait; 0 where all
+            share what there is.
+        memory: Bytes of its device by what they are for ("weights", "slots", ...), where it counts
+            them.
         speed_range: Lowest and highest `StartUtterance.speed` that keep quality.
         streams_within_segment: Audio of a segment starts before the segment is rendered whole.
         attention: What computes attention over prompts, for reports.
@@ -85,6 +89,8 @@ class Capabilities:
     speed_range: tuple[float, float] = (1.0, 1.0)
     max_utterances: int = 256
     attention: str = ""
+    slots: int = 0
+    memory: tuple[tuple[str, int], ...] = ()
     degraded: tuple[str, ...] = ()
     step_limit_s: float = 15.0
 

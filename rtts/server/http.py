@@ -133,6 +133,8 @@ class _Endpoints:
                 "slots": capabilities.max_utterances,
                 "slots_free": max(0, capabilities.max_utterances - service.live_utterances),
                 "attention": capabilities.attention,
+                "spoken_at_once": capabilities.slots,
+                "memory_bytes": dict(capabilities.memory),
                 "degraded": list(capabilities.degraded),
             }
         opus = surface.opus

@@ -1,8 +1,8 @@
 """Every setting of rtts, composed from each part's own options.
 
 A part defines its options as a frozen dataclass beside its code and never imports this package;
-here they are put together, filled once (defaults, then `rtts.toml`, then `RTTS_*`, then flags) and
-handed down as values. Nothing else in rtts reads the environment. This package knows nothing about
+here they are put together, filled once (defaults, then the profile, then `rtts.toml`, then `RTTS_*`,
+then flags) and handed down as values. Nothing else in rtts reads the environment. This package knows nothing about
 what the parts do with their options.
 """
 
@@ -21,7 +21,7 @@ from rtts.engine.tone.options import ToneOptions
 from rtts.errors import ConfigError
 from rtts.server.options import ServerOptions
 from rtts.session.options import SessionOptions
-from rtts.settings import render, sources
+from rtts.settings import profiles, render, sources
 from rtts.settings.schema import Setting, is_options, settings_of
 from rtts.settings.sources import Given
 
@@ -40,12 +40,16 @@ class EngineOptions:
             again when they die. `auto` is `remote` for `qwen`, and for `cpu` where there is more
             than one core: on two cores the embedded voice then speaks to 100 listeners without a
             gap, and on a thread beside the encoder to about 60.
+        profile: A named set of other settings, all of which file, environment and flags may still
+            change: `balanced` is the built-in values, `realtime` the earliest sound, `quality` the
+            best, `throughput` the most speech an hour.
         workers: Engines that share the utterances, each on its own thread or process.
         max_backlog_s: New contexts are refused while the first audio would have to wait longer.
     """
 
     kind: Literal["cpu", "qwen", "tone"] = "cpu"
     host: Literal["auto", "local", "remote"] = "auto"
+    profile: Literal["balanced", "realtime", "quality", "throughput"] = "balanced"
     workers: int = 1
     max_backlog_s: float = 2.0
 
@@ -142,15 +146,17 @@ def load(
     *,
     config: Path | None = None,
     flags: Iterable[tuple[str, str, str]] = (),
+    profile: str | None = None,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     home: Path | None = None,
 ) -> Resolved:
-    """Resolve the settings: defaults < file < environment < flags.
+    """Resolve the settings: defaults < profile < file < environment < flags.
 
     Args:
         config: The file to read, instead of `RTTS_CONFIG`, `./rtts.toml`, `~/.config/rtts/rtts.toml`.
         flags: (flag as written, key, text) of each, in order.
+        profile: The profile to use where nobody names one; by default that of the defaults.
         env: The environment; by default the process's.
         cwd: Where to look first; by default the current directory.
         home: Where to look next; by default the user's home directory.
@@ -165,6 +171,10 @@ def load(
     given |= sources.from_file(file, known) if file else {}
     given |= sources.from_env(env, known)
     given |= sources.from_flags(flags, known)
+    if profile is not None and profiles.KEY not in given:
+        given[profiles.KEY] = Given(profile, "this command")
+    if profiles.KEY in given:
+        given = profiles.given_by(str(given[profiles.KEY].value), known) | given
     values = {key: one.value for key, one in given.items()}
     try:
         settings = _build(Settings, values)

@@ -44,17 +44,13 @@ def from_text(setting: Setting, text: str) -> object:
     Raises:
         ValueError: The text does not fit; the message says what would.
     """
-    try:
-        value = _parsed(setting.type, text.strip())
-    except ValueError:
-        value = _NOTHING
-    return _checked(setting, value, text)
+    return _checked(setting, _parsed(setting.type, text.strip()), text)
 
 
 def expectation(setting: Setting) -> str:
     """What a setting takes, in words: "a number of seconds, 0 or more"."""
-    words = _words(_inner(setting.type))
-    if setting.unit and _inner(setting.type) in (int, float):
+    words = " or ".join(_words(member) for member in _members(setting.type))
+    if setting.unit and _is_number(setting):
         words += f" ({setting.unit})"
     return words + (", 0 or more" if _is_amount(setting) else "")
 
@@ -86,16 +82,20 @@ def _quoted(raw: object) -> str:
 
 def _is_amount(setting: Setting) -> bool:
     """A number with a unit, or a most, counts something: it is not negative (dB may be)."""
-    if _inner(setting.type) not in (int, float) or setting.unit.startswith("dB"):
+    if not _is_number(setting) or setting.unit.startswith("dB"):
         return False
     return bool(setting.unit) or setting.key.rpartition(".")[2].startswith("max_")
 
 
-def _inner(hint: object) -> object:
-    """`T` of `T | None`, else the type itself."""
+def _is_number(setting: Setting) -> bool:
+    return any(member in (int, float) for member in _members(setting.type))
+
+
+def _members(hint: object) -> tuple[object, ...]:
+    """`T` and `U` of `T | U | None`, else the type itself."""
     if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
-        return next(arg for arg in typing.get_args(hint) if arg is not type(None))
-    return hint
+        return tuple(arg for arg in typing.get_args(hint) if arg is not type(None))
+    return (hint,)
 
 
 def _is_optional(hint: object) -> bool:
@@ -121,7 +121,11 @@ def _words(hint: object) -> str:
 
 
 def _typed(hint: object, value: object) -> object:
-    inner = _inner(hint)
+    typed = (_typed_member(member, value) for member in _members(hint))
+    return next((each for each in typed if each is not _NOTHING), _NOTHING)
+
+
+def _typed_member(inner: object, value: object) -> object:
     choices = _choices(inner)
     if choices is not None:
         return choices.get(value, _NOTHING) if isinstance(value, str) else _NOTHING
@@ -143,9 +147,13 @@ def _list(hint: object, value: object) -> object:
 
 
 def _parsed(hint: object, text: str) -> object:
-    inner = _inner(hint)
     if not text and _is_optional(hint):
         return None
+    parsed = (_parsed_member(member, text) for member in _members(hint))
+    return next((each for each in parsed if each is not _NOTHING), _NOTHING)
+
+
+def _parsed_member(inner: object, text: str) -> object:
     if typing.get_origin(inner) is tuple:
         if text.startswith("["):  # as in the file; here it would be part of the first item
             return _NOTHING
@@ -154,8 +162,9 @@ def _parsed(hint: object, text: str) -> object:
         return _NOTHING if _NOTHING in items else items
     if inner is bool:
         return _WORDS.get(text.lower(), _NOTHING)
-    if inner is int:
-        return int(text)
-    if inner is float:
-        return float(text)
+    if inner in (int, float):
+        try:
+            return int(text) if inner is int else float(text)
+        except ValueError:
+            return _NOTHING
     return _typed(inner, text)

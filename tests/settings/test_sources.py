@@ -354,7 +354,7 @@ class TestFindFile:
 
 
 def strategy_of(setting: Setting) -> st.SearchStrategy[object]:
-    inner = values._inner(setting.type)
+    inner = values._members(setting.type)[0]
     text = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
     least = 0 if values._is_amount(setting) else None
     by_type: dict[object, st.SearchStrategy[object]] = {

@@ -38,7 +38,7 @@ from rtts.engine.interface import (
     VoiceLoaded,
 )
 from rtts.engine.qwen.attention import PromptAttention
-from rtts.engine.qwen.config import ModelConfig, ModelType
+from rtts.engine.qwen.config import ModelConfig, ModelType, load_config
 from rtts.engine.qwen.endings import Ending
 from rtts.engine.qwen.extra import torch
 from rtts.engine.qwen.frame import Model
@@ -55,6 +55,7 @@ from rtts.engine.qwen.scheduler import (
     Utterance,
     UtteranceDone,
 )
+from rtts.engine.qwen.sizing import MEMORY_LIMIT, DeviceMemory, cpu_slots, size_gpu
 from rtts.engine.qwen.takes import TextQueue
 from rtts.engine.qwen.tokenizer import load_tokenizer
 from rtts.errors import ConfigError, RttsError, UnknownVoiceError
@@ -65,7 +66,6 @@ DESIGN_VOICE = "design"
 """The one voice of a VoiceDesign checkpoint: its instructions are the voice."""
 
 LICENCE = "Apache-2.0"  # of the released Qwen3-TTS checkpoints
-MEMORY_LIMIT = 0.9  # share of device memory past which new utterances are refused
 _LOAD_EVERY_S = 0.05  # EngineLoad at most every 50 ms (the waist)
 _KINDS: dict[ModelType, Literal["preset", "clone", "design"]] = {
     ModelType.CUSTOM_VOICE: "preset",
@@ -119,6 +119,7 @@ class QwenEngine:
         builder: PromptBuilder,
         config: ModelConfig,
         voices: Mapping[str, RegisteredVoice],
+        memory: tuple[tuple[str, int], ...] = (),
     ) -> None:
         self._options, self._runner, self._builder = options, runner, builder
         self._config, self._voices = config, voices
@@ -128,9 +129,8 @@ class QwenEngine:
             head_bytes=runner.head_row_bytes,
             smallest_bucket=runner.frames.smallest,
         )
-        self.capabilities = _capabilities(
-            config, options, voices, runner.model.talker.prompt_attention
-        )
+        capabilities = _capabilities(config, options, voices, runner.model.talker.prompt_attention)
+        self.capabilities = replace(capabilities, memory=memory)
         self._outbox: list[Event] = [EngineReady(self.capabilities)]
         self._speakers: dict[int, _Speaker] = {}
         self._loading: deque[_Loading] = deque()
@@ -394,6 +394,7 @@ def load_engine(options: QwenOptions) -> QwenEngine:
     """
     folder = model_folder(options.model)
     dtype = _dtype(options)
+    options, memory = _with_slots(options, load_config(folder), dtype)
     model = Model(folder, dtype, options.device)
     attention = model.talker.prompt_attention
     log.info("voice heads are prefilled with %s", attention.name)
@@ -411,8 +412,37 @@ def load_engine(options: QwenOptions) -> QwenEngine:
     if options.greedy:
         sampling = replace(sampling, do_sample=False, subtalker_dosample=False)
     references = {voice.key: voice.conditions for voice in voices.values()}
-    runner = Runner(model, builder, sampling, options.slots, options.positions, references)
-    return QwenEngine(options, runner, builder, model.config, voices)
+    runner = Runner(model, builder, sampling, options.slot_count, options.positions, references)
+    if not memory:
+        memory = _cpu_memory(model, runner, options)
+    return QwenEngine(options, runner, builder, model.config, voices, memory)
+
+
+def _with_slots(
+    options: QwenOptions, config: ModelConfig, dtype: torch.dtype
+) -> tuple[QwenOptions, tuple[tuple[str, int], ...]]:
+    """The options with a number of slots, and what the memory of a GPU goes to.
+
+    Raises:
+        ConfigError: Not even one slot fits, or not as many as were asked for.
+    """
+    if options.device == "cpu":
+        return replace(options, slots=cpu_slots(options)), ()
+    sizing = size_gpu(
+        options, config, dtype.itemsize, DeviceMemory(*torch.cuda.mem_get_info(options.device))
+    )
+    log.info("%s: %s", options.device, sizing)
+    return replace(options, slots=sizing.slots), sizing.memory
+
+
+def _cpu_memory(model: Model, runner: Runner, options: QwenOptions) -> tuple[tuple[str, int], ...]:
+    weights = sum(each.numel() * each.element_size() for each in model.parameters())
+    slots = runner.frames.state.kv.nbytes
+    log.info(
+        "cpu: weights %d MiB, keys and values of %d slots %d MiB",
+        weights >> 20, options.slot_count, slots >> 20,
+    )  # fmt: skip
+    return (("weights", weights), ("slots", slots), ("heads_and_scratch", options.prefix_bytes))
 
 
 def _dtype(options: QwenOptions) -> torch.dtype:
@@ -453,7 +483,8 @@ def _capabilities(
         clones_voices=config.model_type is ModelType.BASE,
         designs_voices=config.model_type is ModelType.VOICE_DESIGN,
         takes_instructions=config.takes_instructions,
-        max_utterances=options.slots + options.waiting,
+        max_utterances=options.slot_count + options.waiting,
+        slots=options.slot_count,
         step_limit_s=_STEP_LIMIT_S[options.device.partition(":")[0]],
         attention=attention.name,
         degraded=(attention.trouble,) if attention.trouble else (),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
 
 from rtts.errors import ConfigError
 
@@ -81,7 +82,7 @@ class QwenOptions:
         dtype: "float32", "bfloat16" or "float16"; "auto" is bfloat16 on a GPU, float32 on a CPU.
         threads: torch threads on a CPU; 0 is one less than there are cores. torch's own default, all
             of them, stands still as soon as anything else wants one.
-        slots: Utterances spoken at the same time.
+        slots: Utterances spoken at the same time; "auto" is as many as the device's free memory holds.
         waiting: Utterances that may wait for a slot.
         wait_limit_s: How long one may wait before it is refused as overloaded.
         positions: Talker positions of a slot: head, text and frames of one take.
@@ -97,7 +98,7 @@ class QwenOptions:
     device: str = "cpu"
     dtype: str = "auto"
     threads: int = 0
-    slots: int = 8
+    slots: int | Literal["auto"] = 8
     waiting: int = 64
     wait_limit_s: float = 2.0
     positions: int = 2048
@@ -116,14 +117,22 @@ class QwenOptions:
             )
         if not _DEVICE.fullmatch(self.device):
             raise ConfigError(f"qwen.device: {self.device!r} is not cpu, cuda or cuda:N")
-        for name in ("slots", "prefill_rows"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"qwen.{name} must be at least 1")
+        if self.slots != "auto" and self.slots < 1:
+            raise ConfigError('qwen.slots must be at least 1, or "auto"')
+        if self.prefill_rows < 1:
+            raise ConfigError("qwen.prefill_rows must be at least 1")
         for name in ("waiting", "threads"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"qwen.{name} must be at least 0")
         if self.positions < MIN_POSITIONS:
             raise ConfigError(f"qwen.positions must be at least {MIN_POSITIONS}")
+
+    @property
+    def slot_count(self) -> int:
+        """The slots, once it is known how many fit."""
+        if self.slots == "auto":
+            raise ValueError("qwen.slots is auto and was not resolved")
+        return self.slots
 
 
 MIN_POSITIONS = 128

@@ -221,7 +221,7 @@ class Scheduler:
         )
         self.prefixes = PrefixIndex(options.prefix_bytes)
         self._wanted_heads: deque[tuple[Conditioning, bool]] = deque()
-        self._slots: list[Utterance | None] = [None] * options.slots
+        self._slots: list[Utterance | None] = [None] * options.slot_count
         self._waiting: deque[Utterance] = deque()
 
     # --- what commands do ------------------------------------------------------------------
