@@ -363,6 +363,10 @@ class Metrics:
         self.voice_evictions = self._counter(
             "rtts_cache_evictions_total", "Voices that left the cache to make room."
         )
+        self.voice_entries = self._gauge(
+            "rtts_cache_entries", "What the engine's cache of voices holds."
+        )
+        self.voice_bytes = self._gauge("rtts_cache_bytes", "Memory of the cache of voices.")
         self.voice_failures = self._counter(
             "rtts_voice_failures_total", "Voices that could not be loaded."
         )

@@ -206,19 +206,19 @@ def _clone(
     Raises:
         CommandError: There is neither.
     """
-    from rtts.engine.qwen.references import load_voices
+    from rtts.engine.qwen.references import VoiceShelf
 
     model = synthesizer.model
     if arguments.ref_audio is not None:
         return _from_audio(arguments, model_folder, synthesizer)
-    known: dict[str, RegisteredVoice] = {}
-    if settings.qwen.voices_dir:
-        folder = Path(settings.qwen.voices_dir)
-        known = load_voices(folder, model.config, model.dtype, model.device)
-    if arguments.voice is None or arguments.voice not in known:
-        names = ", ".join(known) or "none is registered, see qwen.voices_dir"
+    folder = Path(settings.qwen.voices_dir) if settings.qwen.voices_dir else None
+    shelf = VoiceShelf(folder, model.config, model.dtype, model.device)
+    if arguments.voice in shelf.damaged:
+        raise CommandError(shelf.damaged[arguments.voice])
+    if arguments.voice not in shelf.voices:
+        names = ", ".join(shelf.voices) or "none is registered, see qwen.voices_dir"
         raise CommandError(f"a base checkpoint needs --ref-audio, or --voice of one of: {names}")
-    return known[arguments.voice]
+    return shelf.voices[arguments.voice]
 
 
 def _from_audio(

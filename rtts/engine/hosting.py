@@ -452,7 +452,12 @@ class _LoadMerge:
         """A worker's load changed: what to tell of it now; the rest is told when it may be."""
         loads = [worker.load for worker in workers if worker.load is not None]
         best = min(loads, key=lambda load: load.backlog_s)  # where a new utterance would go
-        self._merged = replace(best, utterances=sum(load.utterances for load in loads))
+        self._merged = replace(
+            best,
+            utterances=sum(load.utterances for load in loads),
+            cache_entries=sum(load.cache_entries for load in loads),
+            cache_bytes=sum(load.cache_bytes for load in loads),
+        )
         if self._timer is not None:
             return []
         wait_s = self._told_at_s + self.INTERVAL_S - loop.time()

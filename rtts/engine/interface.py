@@ -207,11 +207,15 @@ class EngineLoad:
         utterances: Live utterances.
         backlog_s: Predicted seconds until a new utterance's first chunk would be begun.
         first_chunk_s: Recent typical compute time of an utterance's first chunk.
+        cache_entries: What its cache of voices holds.
+        cache_bytes: The memory of that.
     """
 
     utterances: int
     backlog_s: float
     first_chunk_s: float
+    cache_entries: int = 0
+    cache_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +234,7 @@ class VoiceLoaded:
 
 @dataclass(frozen=True, slots=True)
 class VoiceEvicted:
-    """A voice left the cache to make room."""
+    """A voice, or one manner of it (a language, an instruction), left the cache."""
 
     voice: str
 

@@ -264,6 +264,8 @@ class Server:
                 metrics.engine_utterances.set(event.utterances)
                 metrics.engine_backlog.set(event.backlog_s)
                 metrics.engine_first_chunk.set(event.first_chunk_s)
+                metrics.voice_entries.set(event.cache_entries)
+                metrics.voice_bytes.set(event.cache_bytes)
             case VoiceLoaded():
                 metrics.voice_requests.labels("hit" if event.cached else "miss").inc()
                 if not event.cached:

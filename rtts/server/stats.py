@@ -174,6 +174,8 @@ class Figures:
                 "hits": _count(hub.metrics, "rtts_cache_requests_total", result="hit"),
                 "misses": _count(hub.metrics, "rtts_cache_requests_total", result="miss"),
                 "evictions": _count(hub.metrics, "rtts_cache_evictions_total"),
+                "entries": load.cache_entries,
+                "bytes": load.cache_bytes,
             },
             "loop_lag_ms": {
                 **_quantiles(self._lag.rolling, now),

@@ -11,13 +11,11 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
 
 from rtts.engine.interface import (
     AppendText,
     AudioProduced,
     CancelUtterance,
-    Capabilities,
     Command,
     EngineLoad,
     EngineReady,
@@ -28,25 +26,23 @@ from rtts.engine.interface import (
     LoadVoice,
     SegmentSkipped,
     StartUtterance,
-    TextUnit,
     UtteranceFailed,
     UtteranceFinished,
     UtteranceStats,
-    Voice,
     VoiceEvicted,
     VoiceFailed,
     VoiceLoaded,
 )
-from rtts.engine.qwen.attention import PromptAttention
 from rtts.engine.qwen.config import ModelConfig, ModelType, load_config
 from rtts.engine.qwen.endings import Ending
 from rtts.engine.qwen.extra import torch
 from rtts.engine.qwen.frame import Model
 from rtts.engine.qwen.hub import model_folder
-from rtts.engine.qwen.languages import NAMES, TAGS, language_name
+from rtts.engine.qwen.languages import language_name
+from rtts.engine.qwen.offer import DESIGN_VOICE, capabilities
 from rtts.engine.qwen.options import FRAME_S, QwenOptions
 from rtts.engine.qwen.prompt import Conditioning, PromptBuilder, Reference
-from rtts.engine.qwen.references import RegisteredVoice, load_voices
+from rtts.engine.qwen.references import VoiceShelf
 from rtts.engine.qwen.runner import Flight, Landed, Runner
 from rtts.engine.qwen.scheduler import (
     FrameDone,
@@ -58,23 +54,11 @@ from rtts.engine.qwen.scheduler import (
 from rtts.engine.qwen.sizing import MEMORY_LIMIT, DeviceMemory, cpu_slots, size_gpu
 from rtts.engine.qwen.takes import TextQueue
 from rtts.engine.qwen.tokenizer import load_tokenizer
-from rtts.errors import ConfigError, RttsError, UnknownVoiceError
+from rtts.errors import ConfigError, OverloadedError, RttsError, UnknownVoiceError
 
 log = logging.getLogger(__name__)
 
-DESIGN_VOICE = "design"
-"""The one voice of a VoiceDesign checkpoint: its instructions are the voice."""
-
-LICENCE = "Apache-2.0"  # of the released Qwen3-TTS checkpoints
 _LOAD_EVERY_S = 0.05  # EngineLoad at most every 50 ms (the waist)
-_KINDS: dict[ModelType, Literal["preset", "clone", "design"]] = {
-    ModelType.CUSTOM_VOICE: "preset",
-    ModelType.BASE: "clone",
-    ModelType.VOICE_DESIGN: "design",
-}
-# A frame is 4 to 25 ms on a GPU, a prompt less than 100. On a CPU a long prompt of the 1.7B takes
-# 30 s of two cores.
-_STEP_LIMIT_S = {"cuda": 5.0, "cpu": 60.0}
 _REASONS = {
     Ending.EOS: FinishReason.COMPLETED,
     Ending.BUDGET: FinishReason.BUDGET,
@@ -118,26 +102,26 @@ class QwenEngine:
         runner: Runner,
         builder: PromptBuilder,
         config: ModelConfig,
-        voices: Mapping[str, RegisteredVoice],
+        shelf: VoiceShelf,
         memory: tuple[tuple[str, int], ...] = (),
     ) -> None:
         self._options, self._runner, self._builder = options, runner, builder
-        self._config, self._voices = config, voices
+        self._config, self._shelf = config, shelf
         self._scheduler = Scheduler(
             builder,
             options,
             head_bytes=runner.head_row_bytes,
             smallest_bucket=runner.frames.smallest,
         )
-        capabilities = _capabilities(config, options, voices, runner.model.talker.prompt_attention)
-        self.capabilities = replace(capabilities, memory=memory)
+        attention = runner.model.talker.prompt_attention
+        self.capabilities = capabilities(config, options, shelf, attention, memory)
         self._outbox: list[Event] = [EngineReady(self.capabilities)]
         self._speakers: dict[int, _Speaker] = {}
         self._loading: deque[_Loading] = deque()
         self._flight: Flight | None = None
         self._now = 0.0
         self._stepped_s: float | None = None
-        self._load_sent: tuple[float, int] = (-1.0, 0)
+        self._load_sent_s, self._load = -1.0, EngineLoad(0, 0.0, 0.0)
         self._first_chunk_s = 0.0
 
     # --- commands ----------------------------------------------------------------------------
@@ -194,6 +178,9 @@ class QwenEngine:
         if self._runner.is_nearly_full(MEMORY_LIMIT):
             self._refuse(id_, "the device's memory is nearly full")
             return
+        if self._scheduler.slot_wait_s() > self._options.wait_limit_s:
+            self._refuse(id_, "no slot will be free in time")
+            return
         try:
             conditioning, reference = self._voice(
                 command.voice, command.language, command.instructions
@@ -232,6 +219,7 @@ class QwenEngine:
         Raises:
             UnknownVoiceError: No such voice.
             UnsupportedLanguageError: No such language.
+            UtteranceError: The voice's file is damaged.
         """
         name = language_name(language)
         if self._config.model_type is ModelType.CUSTOM_VOICE:
@@ -242,9 +230,7 @@ class QwenEngine:
             if voice != DESIGN_VOICE:
                 raise UnknownVoiceError(f"voice {voice!r} is not {DESIGN_VOICE}")
             return self._builder.conditioning(language=name, instruct=instructions), None
-        registered = self._voices.get(voice)
-        if registered is None:
-            raise UnknownVoiceError(f"voice {voice!r} is not one of {', '.join(self._voices)}")
+        registered = self._shelf.find(voice)
         conditioning = self._builder.conditioning(clone=registered.key, language=name)
         frames = int(registered.conditions.codes.shape[0])
         if not frames:
@@ -253,6 +239,11 @@ class QwenEngine:
         return conditioning, Reference(transcript, frames)
 
     def _load_voice(self, command: LoadVoice) -> None:
+        if command.voice in self._shelf.damaged:
+            self._shelf.retry(command.voice)
+            mended = self._shelf.voices.get(command.voice)
+            if mended is not None:
+                self._runner.add_reference(mended.key, mended.conditions)
         try:
             keys = tuple(
                 self._voice(command.voice, language, "")[0]
@@ -293,6 +284,7 @@ class QwenEngine:
         if not plan.is_empty:
             self._flight = self._runner.execute(plan)
             self._stepped_s = now
+            self._say_unbuilt(self._flight)
         self._finish_loading(now)
         return self._take_outbox(now)
 
@@ -344,11 +336,10 @@ class QwenEngine:
             self._close_skipped(speaker)
 
     def _say_evicted(self, keys: Sequence[Conditioning]) -> None:
-        names = {voice.key: name for name, voice in self._voices.items()}
+        names = {voice.key: name for name, voice in self._shelf.voices.items()}
         for key in keys:
-            if not self._scheduler.prefixes.has_voice(key):
-                name = names.get(key.clone) or key.speaker or DESIGN_VOICE
-                self._outbox.append(VoiceEvicted(name))
+            name = names.get(key.clone) or key.speaker or DESIGN_VOICE
+            self._outbox.append(VoiceEvicted(name))
 
     def _close_skipped(self, speaker: _Speaker) -> None:
         """Say of segments without speech that they are skipped, once all before them are closed."""
@@ -368,6 +359,18 @@ class QwenEngine:
         )
         self._outbox.append(UtteranceFinished(utterance.id, reason, stats))
 
+    def _say_unbuilt(self, flight: Flight) -> None:
+        """Voices whose heads could not be built are not loaded; their utterances fail at commit."""
+        for head in flight.plan.build:
+            reason = flight.unbuilt.get(head.handle)
+            if reason is None:
+                continue
+            self._scheduler.could_not_build(head.conditioning)
+            for loading in list(self._loading):
+                if head.conditioning in loading.keys:
+                    self._loading.remove(loading)
+                    self._outbox.append(VoiceFailed(loading.voice, OverloadedError.code, reason))
+
     def _finish_loading(self, now: float) -> None:
         for loading in list(self._loading):
             if not all(self._scheduler.prefixes.has(key) for key in loading.keys):
@@ -377,11 +380,21 @@ class QwenEngine:
             self._outbox.append(VoiceLoaded(loading.voice, loading.cached, now - begun_s))
 
     def _take_outbox(self, now: float) -> Sequence[Event]:
-        sent_s, count = self._load_sent
-        if len(self._speakers) != count and now - sent_s >= _LOAD_EVERY_S:
-            self._load_sent = (now, len(self._speakers))
-            backlog_s = self._scheduler.waiting * self._first_chunk_s
-            self._outbox.append(EngineLoad(len(self._speakers), backlog_s, self._first_chunk_s))
+        cache = self._scheduler.prefixes.stats
+        load = EngineLoad(
+            len(self._speakers),
+            self._scheduler.waiting * self._first_chunk_s,
+            self._first_chunk_s,
+            cache.entries,
+            cache.size_bytes,
+        )
+        is_other = (load.utterances, load.cache_entries) != (
+            self._load.utterances,
+            self._load.cache_entries,
+        )
+        if is_other and now - self._load_sent_s >= _LOAD_EVERY_S:
+            self._load_sent_s, self._load = now, load
+            self._outbox.append(load)
         events, self._outbox = self._outbox, []
         return events
 
@@ -401,21 +414,15 @@ def load_engine(options: QwenOptions) -> QwenEngine:
     if attention.trouble:
         log.warning("%s", attention.trouble)
     builder = PromptBuilder(model.config, load_tokenizer(folder))
-    voices: dict[str, RegisteredVoice] = {}
-    if options.voices_dir:
-        if model.config.model_type is not ModelType.BASE:
-            raise ConfigError(
-                f"qwen.voices_dir: {model.config.model_type} checkpoints do not clone voices"
-            )
-        voices = load_voices(Path(options.voices_dir), model.config, dtype, model.device)
+    shelf = _shelf(options, model)
     sampling = model.config.sampling
     if options.greedy:
         sampling = replace(sampling, do_sample=False, subtalker_dosample=False)
-    references = {voice.key: voice.conditions for voice in voices.values()}
+    references = {voice.key: voice.conditions for voice in shelf.voices.values()}
     runner = Runner(model, builder, sampling, options.slot_count, options.positions, references)
     if not memory:
         memory = _cpu_memory(model, runner, options)
-    return QwenEngine(options, runner, builder, model.config, voices, memory)
+    return QwenEngine(options, runner, builder, model.config, shelf, memory)
 
 
 def _with_slots(
@@ -445,6 +452,23 @@ def _cpu_memory(model: Model, runner: Runner, options: QwenOptions) -> tuple[tup
     return (("weights", weights), ("slots", slots), ("heads_and_scratch", options.prefix_bytes))
 
 
+def _shelf(options: QwenOptions, model: Model) -> VoiceShelf:
+    """The registered voices of the options' folder; one that is damaged stops no start.
+
+    Raises:
+        ConfigError: The checkpoint clones no voices, or all of them are damaged.
+    """
+    folder = Path(options.voices_dir) if options.voices_dir else None
+    if folder and model.config.model_type is not ModelType.BASE:
+        raise ConfigError(
+            f"qwen.voices_dir: {model.config.model_type} checkpoints do not clone voices"
+        )
+    shelf = VoiceShelf(folder, model.config, model.dtype, model.device)
+    if shelf.damaged and not shelf.voices:
+        raise ConfigError(next(iter(shelf.damaged.values())))
+    return shelf
+
+
 def _dtype(options: QwenOptions) -> torch.dtype:
     if options.dtype == "auto":
         return torch.float32 if options.device == "cpu" else torch.bfloat16
@@ -454,43 +478,3 @@ def _dtype(options: QwenOptions) -> torch.dtype:
         "float16": torch.float16,
     }
     return dtypes[options.dtype]
-
-
-def _capabilities(
-    config: ModelConfig,
-    options: QwenOptions,
-    registered: Mapping[str, RegisteredVoice],
-    attention: PromptAttention,
-) -> Capabilities:
-    languages = tuple(TAGS[name] for name in NAMES.values() if name in config.talker.languages)
-    if config.model_type is ModelType.CUSTOM_VOICE:
-        names = [(name, "") for name in config.talker.speakers]
-    elif config.model_type is ModelType.VOICE_DESIGN:
-        names = [(DESIGN_VOICE, "")]
-    else:
-        names = [(voice.name, voice.language) for voice in registered.values()]
-    kind = _KINDS[config.model_type]
-    voices = tuple(
-        Voice(name, _first(languages, language), LICENCE, kind=kind) for name, language in names
-    )
-    return Capabilities(
-        engine="qwen",
-        model=Path(options.model).name,
-        voices=voices,
-        default_voice=voices[0].id if voices else "",
-        text_unit=TextUnit.TOKEN,
-        streams_within_segment=True,
-        clones_voices=config.model_type is ModelType.BASE,
-        designs_voices=config.model_type is ModelType.VOICE_DESIGN,
-        takes_instructions=config.takes_instructions,
-        max_utterances=options.slot_count + options.waiting,
-        slots=options.slot_count,
-        step_limit_s=_STEP_LIMIT_S[options.device.partition(":")[0]],
-        attention=attention.name,
-        degraded=(attention.trouble,) if attention.trouble else (),
-    )
-
-
-def _first(languages: tuple[str, ...], best: str) -> tuple[str, ...]:
-    """The languages with the best one first."""
-    return tuple(sorted(languages, key=lambda tag: tag != best))

@@ -99,8 +99,11 @@ class PlainFrames:
         self._fresh = model.codec.state(1)
         self._output: FrameOutput | None = None
 
+    @torch.inference_mode()
     def prepare(self) -> None:
-        """Nothing to do."""
+        """Make a frame of nobody, so that the first utterance does not wait for what is done once."""
+        self.start([0] * self.smallest, [False] * self.smallest, 1)
+        self.collect()
 
     def codec_after(self, codes: Tensor) -> Any:
         """See `Frames`."""

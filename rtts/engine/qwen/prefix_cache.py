@@ -71,6 +71,10 @@ class PrefixIndex:
         self._size_bytes += size_bytes
         return entry.handle
 
+    def is_pinned(self, key: Conditioning) -> bool:
+        """Whether a head is cached to stay."""
+        return key in self._entries and self._entries[key].pinned
+
     def pin(self, key: Conditioning) -> None:
         """Keep a head whatever else comes."""
         self._entries[key].pinned = True

@@ -7,13 +7,17 @@ files, not slots or audio.
 from __future__ import annotations
 
 import hashlib
+import logging
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rtts.engine.qwen.config import ModelConfig
 from rtts.engine.qwen.extra import Tensor, torch
 from rtts.engine.qwen.frame import Conditions
-from rtts.errors import ConfigError
+from rtts.errors import ConfigError, UnknownVoiceError, UtteranceError
+
+log = logging.getLogger(__name__)
 
 _FORMAT = "rtts-qwen-voice-1"
 
@@ -50,18 +54,54 @@ def save_voice(
     save_file(tensors, path, metadata)
 
 
-def load_voices(
-    folder: Path, config: ModelConfig, dtype: torch.dtype, device: torch.device
-) -> dict[str, RegisteredVoice]:
-    """Every voice of a folder by name.
+class VoiceShelf:
+    """The registered voices of a folder; one that is damaged is that voice's trouble alone.
 
-    Raises:
-        ConfigError: A file is damaged or made for another checkpoint. Names it.
+    Owner: engine thread.
+
+    Attributes:
+        voices: Those that can be had, by name.
+        damaged: Why the others cannot, by name: for operators, it quotes paths.
     """
-    voices = [
-        load_voice(path, config, dtype, device) for path in sorted(folder.glob("*.safetensors"))
-    ]
-    return {voice.name: voice for voice in voices}
+
+    def __init__(
+        self, folder: Path | None, config: ModelConfig, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        self.voices: dict[str, RegisteredVoice] = {}
+        self.damaged: dict[str, str] = {}
+        self._read = partial(load_voice, config=config, dtype=dtype, device=device)
+        self._paths = (
+            {path.stem: path for path in sorted(folder.glob("*.safetensors"))} if folder else {}
+        )
+        for name in self._paths:
+            self._try(name)
+
+    def find(self, name: str) -> RegisteredVoice:
+        """The voice of that name.
+
+        Raises:
+            UnknownVoiceError: There is none.
+            UtteranceError: Its file is damaged.
+        """
+        if name in self.damaged:
+            raise UtteranceError(f"voice {name!r} cannot be had: its file is damaged")
+        if name not in self.voices:
+            raise UnknownVoiceError(f"voice {name!r} is not one of {', '.join(self.voices)}")
+        return self.voices[name]
+
+    def retry(self, name: str) -> None:
+        """Read a damaged voice's file again: somebody may have mended it."""
+        if name in self.damaged:
+            self._try(name)
+
+    def _try(self, name: str) -> None:
+        try:
+            self.voices[name] = self._read(self._paths[name])
+        except ConfigError as error:
+            log.error("%s", error.message)
+            self.damaged[name] = error.message
+        else:
+            self.damaged.pop(name, None)
 
 
 def load_voice(
@@ -90,6 +130,8 @@ def load_voice(
             f"voice file {path}: its x-vector has {tuple(x_vector.shape)} values, "
             f"this checkpoint's have {hidden}"
         )
+    if not bool(x_vector.isfinite().all()):
+        raise ConfigError(f"voice file {path}: its x-vector is not numbers")
     if codes is None:
         codes = torch.zeros(0, groups, dtype=torch.int64)
     if codes.dim() != 2 or codes.shape[1] != groups or not _in_range(codes, config):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from rtts.engine.qwen.config import SamplingConfig
 from rtts.engine.qwen.extra import torch
@@ -30,11 +31,13 @@ class Flight:
     Attributes:
         failed: Slots whose admission or frame failed, and why.
         is_speaking: Whether a frame was begun.
+        unbuilt: Heads that could not be built, by handle, and why.
     """
 
     plan: Plan
     failed: Mapping[int, str]
     is_speaking: bool
+    unbuilt: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +79,20 @@ class Runner:
         self.frames = frames_for(model, sampling, slots, positions)
         self.frames.prepare()
         self._state = self.frames.state
-        self._references = references
-        self._codec_starts = {
-            key: self.frames.codec_after(conditions.codes)
-            for key, conditions in references.items()
-            if conditions.codes.shape[0]
-        }
+        self._references: dict[str, Conditions] = {}
+        self._codec_starts: dict[str, Any] = {}
+        for key, conditions in references.items():
+            self.add_reference(key, conditions)
         self._heads: dict[int, KeyValues] = {}
         self._tainted: set[int] = set()
         self._memory_share, self._memory_read_s = self._read_memory(), -math.inf
+
+    @torch.inference_mode()
+    def add_reference(self, key: str, conditions: Conditions) -> None:
+        """Know a registered voice by its content hash."""
+        self._references[key] = conditions
+        if conditions.codes.shape[0]:
+            self._codec_starts[key] = self.frames.codec_after(conditions.codes)
 
     @property
     def head_row_bytes(self) -> int:
@@ -97,10 +105,17 @@ class Runner:
         """Start a step."""
         for _, handle in plan.drop:
             del self._heads[handle]
-        for build in plan.build:
-            self._heads[build.handle] = self._build(build)
         failed: dict[int, str] = {}
+        unbuilt: dict[int, str] = {}
+        for build in plan.build:
+            try:
+                self._heads[build.handle] = self._build(build)
+            except torch.OutOfMemoryError as error:
+                unbuilt[build.handle] = f"out of memory: {error}"
         for admit in plan.admit:
+            if admit.head in unbuilt:
+                failed[admit.slot] = unbuilt[admit.head]
+                continue
             try:
                 self._admit(admit)
             except torch.OutOfMemoryError as error:
@@ -114,7 +129,7 @@ class Runner:
                     self._memory_share, self._memory_read_s = self._read_memory(), plan.now
             except torch.OutOfMemoryError as error:
                 failed |= {row.slot: f"out of memory: {error}" for row in plan.rows}
-        return Flight(plan, failed, is_speaking)
+        return Flight(plan, failed, is_speaking, unbuilt)
 
     def collect(self, flight: Flight) -> Landed:
         """Wait for a step and bring its results to the host."""
@@ -133,7 +148,12 @@ class Runner:
         return Landed(flight.plan, flight.failed, results, pcm, codes)
 
     def is_nearly_full(self, limit: float) -> bool:
-        """Whether more than that share of the device's memory is in use, when last looked at."""
+        """Whether more than that share of the device's memory is in use, when last looked at.
+
+        Where it was, it is looked at again: while everybody is refused no frame does so.
+        """
+        if self._memory_share > limit:
+            self._memory_share = self._read_memory()
         return self._memory_share > limit
 
     def _read_memory(self) -> float:

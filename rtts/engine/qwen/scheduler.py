@@ -6,6 +6,7 @@ touches a tensor, a clock or a command: time is `now`, text is ids, audio is a c
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ from rtts.engine.qwen.prompt import Conditioning, Prompt, PromptBuilder, Referen
 from rtts.engine.qwen.takes import Next, Take, TakePlanner, TextQueue
 
 _CREDIT_EPSILON_S = 1e-6  # credit and frame lengths are floats
+_LEAST_LENGTH = 0.7  # of what a text is expected to take: a brisk reading
+
+log = logging.getLogger(__name__)
 
 
 class Phase(Enum):
@@ -69,6 +73,14 @@ class Utterance:
     voice_cached: bool = True
     worst: Ending = Ending.EOS
     busy_s: float = 0.0
+
+    @property
+    def expected_s(self) -> float:
+        """Seconds of audio that the text it has should take, what is spoken included."""
+        frames = float(self.produced)
+        if self.take is not None:
+            frames += max(0.0, self.take.expected - self.take.frames)
+        return (frames + sum(segment.expected for segment in self.queue.waiting)) * FRAME_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +233,7 @@ class Scheduler:
         )
         self.prefixes = PrefixIndex(options.prefix_bytes)
         self._wanted_heads: deque[tuple[Conditioning, bool]] = deque()
+        self._damaged_heads: set[Conditioning] = set()
         self._slots: list[Utterance | None] = [None] * options.slot_count
         self._waiting: deque[Utterance] = deque()
 
@@ -229,6 +242,25 @@ class Scheduler:
     def want_head(self, conditioning: Conditioning, *, pinned: bool) -> None:
         """Have a head built and kept, when a step has room for it."""
         self._wanted_heads.append((conditioning, pinned))
+
+    def could_not_build(self, conditioning: Conditioning) -> None:
+        """A planned head was not built: whoever needs it next tries again."""
+        self.prefixes.drop(conditioning)
+
+    def slot_wait_s(self) -> float:
+        """Least time in which a new utterance could get a slot; 0 where that may be at once.
+
+        An utterance cannot end before playback has given it credit for the text that it has.
+        """
+        position = len(self._waiting) - self._slots.count(None)
+        if position < 0:
+            return 0.0
+        owed_s = sorted(
+            max(0.0, _LEAST_LENGTH * utterance.expected_s - utterance.until_s)
+            for utterance in self._slots
+            if utterance is not None
+        )
+        return owed_s[min(position, len(owed_s) - 1)] if owed_s else 0.0
 
     def text_changed(self, utterance: Utterance) -> bool:
         """Segments were appended or the text finished; whether that ended the utterance."""
@@ -254,6 +286,7 @@ class Scheduler:
     def schedule(self, now: float) -> tuple[Plan, list[Outcome]]:
         """Decide the next step, and refuse those who waited too long for it."""
         lost = self._refuse_late(now)
+        damaged = self._drop_damaged()
         self._close_late_text(now)
         self._give_slots()
         build, admit = self._plan_prompts()
@@ -267,7 +300,7 @@ class Scheduler:
             positions = max(positions, self._consume(row.slot))
         used = max((row.slot for row in rows), default=-1) + 1
         in_use = frozenset([head.handle for head in build] + [item.head for item in admit])
-        drop = tuple(self.prefixes.evict(in_use))
+        drop = (*damaged, *self.prefixes.evict(in_use))
         bucket = bucket_for(used, len(self._slots), self._smallest) if rows else 0
         return Plan(now, drop, tuple(build), tuple(admit), tuple(rows), bucket, positions), lost
 
@@ -336,6 +369,19 @@ class Scheduler:
             self.remove(first)
             lost.append(UtteranceLost(first, "overloaded", "no slot was free in time"))
         return lost
+
+    def _drop_damaged(self) -> list[tuple[Conditioning, int]]:
+        """Heads of which frames came out as no numbers go; those that are to stay are built anew."""
+        dropped = []
+        for key in self._damaged_heads:
+            if not self.prefixes.has(key):
+                continue
+            log.error("a voice head (%s) is damaged and dropped", key.speaker or key.clone or "-")
+            if self.prefixes.is_pinned(key):
+                self.want_head(key, pinned=True)
+            dropped.append((key, self.prefixes.drop(key)))
+        self._damaged_heads.clear()
+        return dropped
 
     def _close_late_text(self, now: float) -> None:
         for utterance in self._slots:
@@ -461,6 +507,8 @@ class Scheduler:
         take = utterance.take
         assert take is not None
         if not result.finite:
+            if take.frames == 1:  # nothing but the prompt went in
+                self._damaged_heads.add(utterance.conditioning)
             self.remove(utterance)
             message = "the talker's scores are not numbers"
             return [UtteranceLost(utterance, "utterance_failed", message)]

@@ -11,7 +11,7 @@ import torch
 
 from rtts.engine.qwen.clone import register_voice
 from rtts.engine.qwen.config import load_config
-from rtts.engine.qwen.references import load_voices
+from rtts.engine.qwen.references import VoiceShelf
 from rtts.errors import BadRequestError, ConfigError
 
 
@@ -21,7 +21,8 @@ def test_registered_and_loaded(checkpoint: Callable[[str, int], Path], tmp_path:
     noise = torch.rand(2, 24000, generator=torch.Generator().manual_seed(1)) - 0.5
     for name, samples in (("one", noise[0]), ("two", noise[1])):
         register_voice(model, tmp_path / f"{name}.safetensors", samples, language="en")
-    voices = load_voices(tmp_path, load_config(model), torch.float32, torch.device("cpu"))
+    shelf = VoiceShelf(tmp_path, load_config(model), torch.float32, torch.device("cpu"))
+    voices = shelf.voices
     assert list(voices) == ["one", "two"]
     assert voices["one"].language == "en"
     assert voices["one"].key != voices["two"].key

@@ -1,0 +1,81 @@
+"""What a Qwen engine offers: its voices, languages and limits, as the waist's capabilities.
+
+It knows the checkpoint's settings and the shelf of registered voices, nothing that runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from rtts.engine.interface import Capabilities, TextUnit, Voice
+from rtts.engine.qwen.attention import PromptAttention
+from rtts.engine.qwen.config import ModelConfig, ModelType
+from rtts.engine.qwen.languages import NAMES, TAGS
+from rtts.engine.qwen.options import QwenOptions
+from rtts.engine.qwen.references import VoiceShelf
+
+DESIGN_VOICE = "design"
+"""The one voice of a VoiceDesign checkpoint: its instructions are the voice."""
+
+_LICENCE = "Apache-2.0"  # of the released Qwen3-TTS checkpoints
+_KINDS: dict[ModelType, Literal["preset", "clone", "design"]] = {
+    ModelType.CUSTOM_VOICE: "preset",
+    ModelType.BASE: "clone",
+    ModelType.VOICE_DESIGN: "design",
+}
+# A frame is 4 to 25 ms on a GPU, a prompt less than 100. On a CPU a long prompt of the 1.7B takes
+# 30 s of two cores.
+_STEP_LIMIT_S = {"cuda": 5.0, "cpu": 60.0}
+
+
+def capabilities(
+    config: ModelConfig,
+    options: QwenOptions,
+    shelf: VoiceShelf,
+    attention: PromptAttention,
+    memory: tuple[tuple[str, int], ...],
+) -> Capabilities:
+    """What the waist is told; voices whose files are damaged come last, and say so."""
+    voices = tuple(_voices(config, shelf))
+    degraded = [attention.trouble] if attention.trouble else []
+    if shelf.damaged:
+        names = ", ".join(shelf.damaged)
+        degraded.append(f"registered voices whose files are damaged cannot be had: {names}")
+    return Capabilities(
+        engine="qwen",
+        model=Path(options.model).name,
+        voices=voices,
+        default_voice=voices[0].id if voices else "",
+        text_unit=TextUnit.TOKEN,
+        streams_within_segment=True,
+        clones_voices=config.model_type is ModelType.BASE,
+        designs_voices=config.model_type is ModelType.VOICE_DESIGN,
+        takes_instructions=config.takes_instructions,
+        max_utterances=options.slot_count + options.waiting,
+        slots=options.slot_count,
+        attention=attention.name,
+        memory=memory,
+        degraded=tuple(degraded),
+        step_limit_s=_STEP_LIMIT_S[options.device.partition(":")[0]],
+    )
+
+
+def _voices(config: ModelConfig, shelf: VoiceShelf) -> Iterator[Voice]:
+    languages = tuple(TAGS[name] for name in NAMES.values() if name in config.talker.languages)
+    kind = _KINDS[config.model_type]
+    if config.model_type is ModelType.CUSTOM_VOICE:
+        for name in config.talker.speakers:
+            yield Voice(name, languages, _LICENCE, kind=kind)
+    elif config.model_type is ModelType.VOICE_DESIGN:
+        yield Voice(DESIGN_VOICE, languages, _LICENCE, kind=kind)
+    for voice in shelf.voices.values():
+        yield Voice(voice.name, _first(languages, voice.language), _LICENCE, kind=kind)
+    for name in shelf.damaged:
+        yield Voice(name, languages, _LICENCE, notes=("its file is damaged",), kind=kind)
+
+
+def _first(languages: tuple[str, ...], best: str) -> tuple[str, ...]:
+    """The languages with the best one first."""
+    return tuple(sorted(languages, key=lambda tag: tag != best))
