@@ -164,10 +164,27 @@ class SlotState:
 
     def begin_take(self, slot: int, length: int, codec_side: Tensor) -> None:
         """A slot holds a prompt of `length` positions; its last row waits in `codec_side`."""
-        self.lengths[slot] = length
-        self.codec_side[slot] = codec_side
-        self.seen[slot] = False
-        self.frames[slot] = 0
+        self.lengths[slot].fill_(length)
+        self.codec_side[slot].copy_(codec_side)
+        self.seen[slot].zero_()
+        self.frames[slot].zero_()
+
+    def begin_draws(self, slot: int, seed: int, drawn: int, greedy: tuple[bool, bool]) -> None:
+        """Where a slot's draws go on: group 0 greedy or not, and the other groups."""
+        self.seeds[slot].fill_(seed)
+        self.drawn[slot].fill_(drawn)
+        self.greedy[slot].fill_(greedy[0])
+        self.greedy_later[slot].fill_(greedy[1])
+
+    def move(self, source: int, target: int, positions: int) -> None:
+        """Make slot `target` what `source` is, which holds that many positions."""
+        for kept in (self.kv.k, self.kv.v):
+            kept[:, target, :, :positions].copy_(kept[:, source, :, :positions])
+        for kept in (
+            *(self.lengths, self.codec_side, self.seen, self.frames),
+            *(self.drawn, self.seeds, self.greedy, self.greedy_later),
+        ):
+            kept[target].copy_(kept[source])
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,22 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PREFILL_ROWS = (16, 64, 256)
-"""Prompt rows of one captured prefill; longer prompts take several."""
+PREFILL_ROWS = (16, 32, 64, 128, 256)
+"""Prompt rows of one captured prefill; several prompts share one, longer ones take several."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRows:
+    """Rows of a prompt that are to be put into a slot.
+
+    Attributes:
+        x: `[T, hidden]`.
+        start: Position of the first.
+    """
+
+    x: Tensor
+    slot: int
+    start: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +85,11 @@ class Frames(Protocol):
     def begin_codec(self, slot: int, start: Any) -> None:
         """Put a slot's codec to `start` (from `codec_after`), or to the start of a stream (None)."""
 
-    def prefill(self, x: Tensor, slot: int, start: int) -> None:
-        """Write the keys and values of prompt rows `x` `[T, hidden]` from position `start` on."""
+    def prefill(self, prompts: Sequence[PromptRows]) -> None:
+        """Write the keys and values of these rows, each prompt's in a slot of its own."""
+
+    def move(self, source: int, target: int, positions: int) -> None:
+        """Make slot `target` what `source` is, which holds that many positions."""
 
     def start(self, texts: Sequence[int], active: Sequence[bool], positions: int) -> None:
         """Begin a frame of the first `len(texts)` slots.
@@ -113,9 +130,15 @@ class PlainFrames:
         """See `Frames`."""
         self._codec_state.copy_in(slot, self._fresh if start is None else start)
 
-    def prefill(self, x: Tensor, slot: int, start: int) -> None:
+    def prefill(self, prompts: Sequence[PromptRows]) -> None:
         """See `Frames`."""
-        self._model.talker.prefill(x, self.state.kv, slot, start)
+        for prompt in prompts:
+            self._model.talker.prefill(prompt.x, self.state.kv, prompt.slot, prompt.start)
+
+    def move(self, source: int, target: int, positions: int) -> None:
+        """See `Frames`."""
+        self.state.move(source, target, positions)
+        self._codec_state.copy_in(target, self._codec_state, source)
 
     def start(self, texts: Sequence[int], active: Sequence[bool], positions: int) -> None:
         """See `Frames`."""
@@ -197,7 +220,6 @@ class GraphFrames:
         self._prefills: dict[int, tuple[FusedPrefill, torch.cuda.CUDAGraph]] = {}
         longest = max(PREFILL_ROWS)
         self._where = torch.zeros(3, longest, dtype=torch.int64)
-        self._prompt_positions = torch.arange(longest)
         self._done = torch.cuda.Event()
         self._running = 0
         self._pool: Any = None
@@ -277,25 +299,42 @@ class GraphFrames:
         """See `Frames`."""
         if start is None:
             self._codec_state.flat[slot].zero_()
-            self._codec_state.frames[slot] = 0
+            self._codec_state.frames[slot].zero_()
         else:
             self._codec_state.copy_in(slot, start)
 
     @torch.inference_mode()
-    def prefill(self, x: Tensor, slot: int, start: int) -> None:
+    def prefill(self, prompts: Sequence[PromptRows]) -> None:
+        """See `Frames`. One replay for all where they fit: the weights are read once for each."""
+        if not prompts:
+            return
+        x = torch.cat([prompt.x for prompt in prompts])
+        places = [
+            (prompt.slot, prompt.start + row)
+            for prompt in prompts
+            for row in range(prompt.x.shape[0])
+        ]
+        longest = max(PREFILL_ROWS)
+        for begin in range(0, len(places), longest):
+            self._prefill(x[begin : begin + longest], places[begin : begin + longest])
+
+    def _prefill(self, x: Tensor, places: Sequence[tuple[int, int]]) -> None:
+        """Prefill as many rows as one graph takes, each with its slot and position."""
+        count = len(places)
+        rows = min(size for size in PREFILL_ROWS if size >= count)
+        chain, graph = self._prefills[rows]
+        chain.x[:count].copy_(x)
+        self._where[:, count:rows] = 0  # padding does not count, wherever it is said to lie
+        self._where[:2, :count] = torch.tensor(places).T
+        self._where[2, :count] = 1
+        chain.where.copy_(self._where[:, :rows])
+        graph.replay()
+
+    @torch.inference_mode()
+    def move(self, source: int, target: int, positions: int) -> None:
         """See `Frames`."""
-        last = self.state.kv.positions
-        for part in torch.split(x, max(PREFILL_ROWS)):
-            count = part.shape[0]
-            rows = min(size for size in PREFILL_ROWS if size >= count)
-            chain, graph = self._prefills[rows]
-            chain.x[:count].copy_(part)
-            self._where[0, :rows] = slot
-            self._where[1, :rows] = (self._prompt_positions[:rows] + start).clamp(max=last)
-            self._where[2, :rows] = self._prompt_positions[:rows] < count
-            chain.where.copy_(self._where[:, :rows])
-            graph.replay()
-            start += count
+        self.state.move(source, target, positions)
+        self._codec_state.copy_in(target, self._codec_state, source)
 
     def start(self, texts: Sequence[int], active: Sequence[bool], positions: int) -> None:
         """See `Frames`."""

@@ -7,18 +7,17 @@ things. It knows slots and ids, not utterances, text, credit or time.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from rtts.engine.qwen.config import SamplingConfig
 from rtts.engine.qwen.extra import torch
 from rtts.engine.qwen.frame import Conditions, Model
-from rtts.engine.qwen.graphs import frames_for
+from rtts.engine.qwen.graphs import PromptRows, frames_for
 from rtts.engine.qwen.kv_cache import KeyValues
-from rtts.engine.qwen.offline import begin_prompt
-from rtts.engine.qwen.prompt import PromptBuilder
-from rtts.engine.qwen.scheduler import Admit, BuildHead, Plan, RowResult
+from rtts.engine.qwen.prompt import PromptBuilder, Row
+from rtts.engine.qwen.scheduler import Admit, BuildHead, Move, Plan, RowResult
 
 _MEMORY_EVERY_S = 0.25
 """Asking the driver takes as long as admitting an utterance."""
@@ -105,21 +104,15 @@ class Runner:
         """Start a step."""
         for _, handle in plan.drop:
             del self._heads[handle]
-        failed: dict[int, str] = {}
         unbuilt: dict[int, str] = {}
         for build in plan.build:
             try:
                 self._heads[build.handle] = self._build(build)
             except torch.OutOfMemoryError as error:
                 unbuilt[build.handle] = f"out of memory: {error}"
-        for admit in plan.admit:
-            if admit.head in unbuilt:
-                failed[admit.slot] = unbuilt[admit.head]
-                continue
-            try:
-                self._admit(admit)
-            except torch.OutOfMemoryError as error:
-                failed[admit.slot] = f"out of memory: {error}"
+        for move in plan.moves:
+            self._move(move)
+        failed = self._admit_all(plan.admit, unbuilt)
         is_speaking = False
         if plan.rows:
             try:
@@ -177,27 +170,69 @@ class Runner:
         self.model.talker.prefill(self.model.rows(rows, conditions), kv, 0, 0)
         return kv
 
-    def _admit(self, admit: Admit) -> None:
-        slot, state = admit.slot, self._state
+    def _move(self, move: Move) -> None:
+        self._clean(move.target)
+        self.frames.move(move.source, move.target, move.positions)
+
+    def _clean(self, slot: int) -> None:
         if slot in self._tainted:  # a masked position still counts where it is not a number
-            state.kv.clear(slot)
+            self._state.kv.clear(slot)
             self._tainted.discard(slot)
+
+    def _admit_all(self, admits: Sequence[Admit], unbuilt: Mapping[int, str]) -> dict[int, str]:
+        """Put prompts into slots; which failed, and why.
+
+        What the device has to do comes last, and together: a prompt takes it a millisecond or two.
+        """
+        failed: dict[int, str] = {}
+        ready: list[Admit] = []
+        for admit in admits:
+            if admit.head in unbuilt:
+                failed[admit.slot] = unbuilt[admit.head]
+                continue
+            try:
+                self._admit(admit)
+                ready.append(admit)
+            except torch.OutOfMemoryError as error:
+                failed[admit.slot] = f"out of memory: {error}"
+        try:
+            self.frames.prefill(self._prompts(ready))
+        except torch.OutOfMemoryError as error:
+            failed |= {admit.slot: f"out of memory: {error}" for admit in ready}
+        return failed
+
+    def _admit(self, admit: Admit) -> None:
+        """All of a prompt but the keys and values of its body."""
+        slot, state, prompt = admit.slot, self._state, admit.prompt
+        self._clean(slot)
         state.kv.copy_in(slot, self._heads[admit.head], admit.head_rows)
         clone = admit.conditioning.clone
-        conditions = self._references.get(clone)
-        begin_prompt(
-            self.model,
-            state,
-            slot,
-            admit.head_rows,
-            admit.prompt,
-            conditions,
-            self.frames.prefill,
-        )
-        state.seeds[slot] = admit.seed
-        state.drawn[slot] = admit.steps
-        state.greedy[slot], state.greedy_later[slot] = self._greedy
+        last = self.model.last_side(prompt.last, self._references.get(clone))
+        state.begin_take(slot, admit.head_rows + len(prompt.body), last)
+        state.begin_draws(slot, admit.seed, admit.steps, self._greedy)
         self.frames.begin_codec(slot, self._codec_starts.get(clone))
+
+    def _prompts(self, admits: Sequence[Admit]) -> list[PromptRows]:
+        """The prompts' bodies as vectors; those that name no reference are looked up in one go."""
+        prompts: list[PromptRows] = []
+        plain: list[Admit] = []
+        for admit in admits:
+            conditions = self._references.get(admit.conditioning.clone)
+            if not admit.prompt.body:
+                continue
+            if conditions is None:
+                plain.append(admit)
+            else:
+                x = self.model.rows(admit.prompt.body, conditions)
+                prompts.append(PromptRows(x, admit.slot, admit.head_rows))
+        if plain:
+            rows: tuple[Row, ...] = sum((admit.prompt.body for admit in plain), ())
+            parts = self.model.rows(rows).split([len(admit.prompt.body) for admit in plain])
+            prompts += [
+                PromptRows(x, admit.slot, admit.head_rows)
+                for x, admit in zip(parts, plain, strict=True)
+            ]
+        return prompts
 
     def _frame(self, plan: Plan, failed: Mapping[int, str]) -> None:
         bucket = max(plan.bucket, self.frames.smallest)

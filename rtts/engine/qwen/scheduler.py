@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from itertools import islice
 
 from rtts.engine.qwen.endings import Ending
 from rtts.engine.qwen.options import FRAME_S, LateText, QwenOptions
@@ -20,6 +21,7 @@ from rtts.engine.qwen.takes import Next, Take, TakePlanner, TextQueue
 
 _CREDIT_EPSILON_S = 1e-6  # credit and frame lengths are floats
 _LEAST_LENGTH = 0.7  # of what a text is expected to take: a brisk reading
+_MOVES_A_STEP = 4  # each takes the host 0.1 ms
 
 log = logging.getLogger(__name__)
 
@@ -110,6 +112,15 @@ class Admit:
 
 
 @dataclass(frozen=True, slots=True)
+class Move:
+    """Take what a slot holds, so many positions, to another slot."""
+
+    source: int
+    target: int
+    positions: int
+
+
+@dataclass(frozen=True, slots=True)
 class RowStep:
     """One frame of one slot, with the text id that goes in."""
 
@@ -120,7 +131,7 @@ class RowStep:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One step: drops, builds, admissions, then one frame of `rows` as a batch of `bucket` slots.
+    """One step: drops, builds, moves, admissions, then a frame of `rows` in a batch of `bucket` slots.
 
     Attributes:
         positions: Positions the longest row will hold.
@@ -133,6 +144,7 @@ class Plan:
     rows: tuple[RowStep, ...]
     bucket: int
     positions: int
+    moves: tuple[Move, ...] = ()
 
     def concerns(self, slot: int, utterance_id: int) -> bool:
         """Whether it does anything for that utterance in that slot."""
@@ -143,7 +155,7 @@ class Plan:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to execute."""
-        return not (self.drop or self.build or self.admit or self.rows)
+        return not (self.drop or self.build or self.moves or self.admit or self.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +300,7 @@ class Scheduler:
         lost = self._refuse_late(now)
         damaged = self._drop_damaged()
         self._close_late_text(now)
+        moves = tuple(self._close_ranks())
         self._give_slots()
         build, admit = self._plan_prompts()
         rows = [
@@ -302,7 +315,8 @@ class Scheduler:
         in_use = frozenset([head.handle for head in build] + [item.head for item in admit])
         drop = (*damaged, *self.prefixes.evict(in_use))
         bucket = bucket_for(used, len(self._slots), self._smallest) if rows else 0
-        return Plan(now, drop, tuple(build), tuple(admit), tuple(rows), bucket, positions), lost
+        plan = Plan(now, drop, tuple(build), tuple(admit), tuple(rows), bucket, positions, moves)
+        return plan, lost
 
     def commit(
         self, plan: Plan, results: Mapping[int, RowResult], failed: Mapping[int, str], now: float
@@ -400,6 +414,39 @@ class Scheduler:
             return None
         played_out_s = utterance.first_audio_s + utterance.produced * FRAME_S
         return played_out_s - self._options.text.close_lead_s
+
+    def _close_ranks(self) -> list[Move]:
+        """Move who runs in a high slot to a free low one, where that will make the batch smaller.
+
+        A batch is the first slots up to the last that runs: without this it stays as large as the
+        largest crowd since the last quiet moment.
+        """
+        running = [
+            slot
+            for slot, utterance in enumerate(self._slots)
+            if utterance is not None and self._runnable(utterance) is not None
+        ]
+        if not running:
+            return []
+        coming = min(len(self._waiting), self._slots.count(None))
+        present = bucket_for(running[-1] + 1, len(self._slots), self._smallest)
+        size = bucket_for(len(running) + coming, len(self._slots), self._smallest)
+        while size < present:
+            outside = [slot for slot in running if slot >= size]
+            free = [slot for slot in range(size) if self._slots[slot] is None]
+            if len(outside) + coming <= len(free):
+                pairs = zip(reversed(outside), free, strict=False)
+                return [self._move(*pair) for pair in islice(pairs, _MOVES_A_STEP)]
+            size *= 2
+        return []
+
+    def _move(self, source: int, target: int) -> Move:
+        utterance = self._slots[source]
+        assert utterance is not None and utterance.take is not None
+        self._slots[source], self._slots[target] = None, utterance
+        utterance.slot = target
+        take = utterance.take
+        return Move(source, target, utterance.head_rows + len(take.prompt.body) + take.frames)
 
     def _give_slots(self) -> None:
         for slot, taken in enumerate(self._slots):

@@ -9,7 +9,7 @@ import torch
 
 from rtts.engine.qwen.checkpoint import RandomWeights, write_settings
 from rtts.engine.qwen.frame import Model, SlotState, speak_frame
-from rtts.engine.qwen.graphs import GraphFrames, buckets_for
+from rtts.engine.qwen.graphs import GraphFrames, PromptRows, buckets_for
 from rtts.engine.qwen.sampling import Sampler
 from tests.engine.qwen import tiny
 
@@ -82,7 +82,8 @@ def test_prefill_equals_the_plain_one(tmp_path: Path, count: int) -> None:
         kv = state.kv if prefill == plain.talker.prefill else frames.state.kv
         prefill(x[:7], kv, 1, 0)
     plain.talker.prefill(x[7:], state.kv, 1, 7)
-    frames.prefill(x[7:], 1, 7)
+    plain.talker.prefill(x[5:15], state.kv, 0, 0)
+    frames.prefill([PromptRows(x[7:], 1, 7), PromptRows(x[5:15], 0, 0)])
     for mine, theirs in ((frames.state.kv.k, state.kv.k), (frames.state.kv.v, state.kv.v)):
         torch.testing.assert_close(mine[..., :64, :], theirs[..., :64, :], rtol=1e-4, atol=1e-5)
 

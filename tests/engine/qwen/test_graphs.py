@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rtts.engine.qwen.frame import Model
-from rtts.engine.qwen.graphs import PlainFrames, buckets_for, frames_for
+from rtts.engine.qwen.graphs import PlainFrames, PromptRows, buckets_for, frames_for
 from rtts.engine.qwen.scheduler import bucket_for
 from rtts.errors import EngineError
 
@@ -34,7 +34,7 @@ def test_plain_frames(model: Callable[[str, int], Model]) -> None:
     frames.prepare()
     with pytest.raises(EngineError):
         frames.collect()
-    frames.prefill(loaded.talker.project_text(torch.arange(40, 46)), 1, 0)
+    frames.prefill([PromptRows(loaded.talker.project_text(torch.arange(40, 46)), 1, 0)])
     frames.state.begin_take(1, 6, loaded.talker.codec_embedding[3])
     frames.begin_codec(1, None)
     frames.start([5] * frames.smallest, [slot == 1 for slot in range(frames.smallest)], 7)

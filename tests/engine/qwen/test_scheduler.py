@@ -61,6 +61,7 @@ class World:
     closed: dict[int, list[int]] = field(default_factory=dict)
     given: dict[int, list[int]] = field(default_factory=dict)
     heads: set[int] = field(default_factory=set)
+    holds: dict[int, tuple[int, int]] = field(default_factory=dict)
     ended: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -129,12 +130,22 @@ class World:
         prefill += sum(len(admit.prompt.body) for admit in plan.admit)
         assert prefill <= self.options.prefill_rows or len(plan.admit) <= 1
         assert all(admit.head in self.heads for admit in plan.admit)
+        for move in plan.moves:  # before admissions
+            assert move.target < move.source
+            self.holds[move.target] = self.holds.pop(move.source)
+            assert self.holds[move.target][1] == move.positions
+        for admit in plan.admit:
+            held = admit.head_rows + len(admit.prompt.body)
+            self.holds[admit.slot] = (admit.utterance_id, held)
         slots = [row.slot for row in plan.rows]
         assert len(slots) == len(set(slots))
         assert not slots or max(slots) < plan.bucket <= max(4, self.options.slots)
         for row in plan.rows:
             utterance = self.live[row.utterance_id]
             assert utterance.slot == row.slot
+            whose, held = self.holds[row.slot]
+            assert whose == row.utterance_id
+            self.holds[row.slot] = (whose, held + 1)
             assert plan.positions <= self.options.positions
             self.given[row.utterance_id].append(row.text_id)
 
@@ -239,6 +250,25 @@ def test_streaming_admission_is_one_row(builder: PromptBuilder) -> None:
     assert not plan.build
     assert [admit.prompt.body for admit in plan.admit] == [()]
     assert [row.slot for row in plan.rows] == [0, 1]
+
+
+def test_ranks_are_closed(builder: PromptBuilder) -> None:
+    """Once a crowd has thinned out, those who still run share the smallest batch that holds them,
+    beside whoever has just come; who is waiting for credit stays where he is."""
+    world = World(builder, replace(OPTIONS, slots=32, prefill_rows=4096), end_probability=0.0)
+    crowd = [world.start("So it is, is it not?") for _ in range(32)]
+    assert world.step().bucket == 32
+    for utterance in crowd[:13] + crowd[15:29]:
+        world.scheduler.remove(utterance)
+        del world.live[utterance.id]
+    crowd[14].until_s = 0.0
+    sizes = [world.step().bucket for _ in range(3)]
+    assert sizes == [4, 4, 4]
+    assert [u.slot for u in crowd[29:]] == [2, 1, 0]
+    assert crowd[13].slot == 3
+    assert crowd[14].slot == 14
+    world.start("Yes.")
+    assert world.step().bucket == 8  # all four places are taken
 
 
 def test_first_come_first_served(builder: PromptBuilder) -> None:
