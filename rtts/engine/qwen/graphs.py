@@ -86,7 +86,11 @@ class Frames(Protocol):
         """Put a slot's codec to `start` (from `codec_after`), or to the start of a stream (None)."""
 
     def prefill(self, prompts: Sequence[PromptRows]) -> None:
-        """Write the keys and values of these rows, each prompt's in a slot of its own."""
+        """Write the keys and values of these rows, each prompt's in a slot of its own.
+
+        Args:
+            prompts: At least one.
+        """
 
     def move(self, source: int, target: int, positions: int) -> None:
         """Make slot `target` what `source` is, which holds that many positions."""
@@ -306,8 +310,6 @@ class GraphFrames:
     @torch.inference_mode()
     def prefill(self, prompts: Sequence[PromptRows]) -> None:
         """See `Frames`. One replay for all where they fit: the weights are read once for each."""
-        if not prompts:
-            return
         x = torch.cat([prompt.x for prompt in prompts])
         places = [
             (prompt.slot, prompt.start + row)

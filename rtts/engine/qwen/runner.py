@@ -196,7 +196,8 @@ class Runner:
             except torch.OutOfMemoryError as error:
                 failed[admit.slot] = f"out of memory: {error}"
         try:
-            self.frames.prefill(self._prompts(ready))
+            if prompts := self._prompts(ready):
+                self.frames.prefill(prompts)
         except torch.OutOfMemoryError as error:
             failed |= {admit.slot: f"out of memory: {error}" for admit in ready}
         return failed
