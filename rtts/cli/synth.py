@@ -51,6 +51,12 @@ def add(commands: Commands) -> None:
     clone.add_argument("--ref-audio", metavar="F", type=Path, help="16-bit WAV of the voice")
     clone.add_argument("--ref-text", metavar="T", help="what it says")
     clone.add_argument("--x-vector", action="store_true", help="take only the voice's x-vector")
+    clone.add_argument(
+        "--save-voice",
+        metavar="FILE",
+        type=Path,
+        help="keep the voice: NAME.safetensors in the folder of qwen.voices_dir is voice NAME",
+    )
     draws = parser.add_argument_group("draws")
     which = draws.add_mutually_exclusive_group()
     which.add_argument("--seed", type=_seed, metavar="N", help="default 0")
@@ -134,12 +140,17 @@ def _check_flags(arguments: argparse.Namespace) -> None:
     parser = arguments.parser
     if arguments.output is None and arguments.codes is None:
         parser.error("where to? Give -o FILE, --codes FILE or both")
-    for path in (arguments.output, arguments.codes):  # now, not after minutes of work
+    voice = arguments.save_voice
+    if voice is not None and voice.suffix != ".safetensors":
+        parser.error(f"--save-voice: {voice.name} does not end in .safetensors")
+    for path in (arguments.output, arguments.codes, voice):  # now, not after minutes of work
         if path is not None and not Path(path).parent.is_dir():
             parser.error(f"there is no directory {Path(path).parent} for {Path(path).name}")
     if arguments.ref_audio is None:
-        if arguments.ref_text is not None or arguments.x_vector:
-            parser.error("--ref-text and --x-vector are about --ref-audio, which is not given")
+        if arguments.ref_text is not None or arguments.x_vector or voice is not None:
+            parser.error(
+                "--ref-text, --x-vector and --save-voice are about --ref-audio, which is not given"
+            )
         return
     if arguments.voice is not None:
         parser.error("--voice and --ref-audio both say who speaks")
@@ -234,7 +245,7 @@ def _from_audio(
     samples = torch.frombuffer(_mono(arguments.ref_audio), dtype=torch.int16).float() / 32768
     transcript = "" if arguments.x_vector else arguments.ref_text
     with tempfile.TemporaryDirectory() as name:
-        path = Path(name) / "reference.safetensors"
+        path = arguments.save_voice or Path(name) / "reference.safetensors"
         register_voice(folder, path, samples, transcript)
         return load_voice(path, model.config, model.dtype, model.device)
 

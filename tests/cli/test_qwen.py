@@ -222,19 +222,29 @@ class TestSynth:
             "base", "--text", "Hi", "--ref-audio", "a.wav", "--x-vector", "--codes", "a.json"
         )
         assert outcome.status == 0, outcome.err
+        said = ("--ref-audio", "a.wav", "--ref-text", "a tone", "--codes", "c.json")
+        for layout in ("streaming", "complete"):
+            outcome = synth("base", "--text", "Hi", *said, "--layout", layout)
+            assert outcome.status == 0, outcome.err
+            assert Path("a.json").read_text() != Path("c.json").read_text()
 
         import torch
 
         from rtts.engine.qwen.clone import register_voice
 
         Path("voices").mkdir()
+        kept = ("--save-voice", "voices/kept.safetensors", "--codes", "d.json")
+        assert synth("base", "--text", "Hi", *said[:4], *kept).status == 0
+        again = ("--voice", "kept", "--set", "qwen.voices_dir=voices", "--codes", "e.json")
+        assert synth("base", "--text", "Hi", *again).status == 0
+        assert Path("d.json").read_text() == Path("e.json").read_text()
         samples = torch.rand(24000, generator=torch.Generator().manual_seed(1)) - 0.5
         register_voice(Path(checkpoints("base")), Path("voices/ann.safetensors"), samples)
         registered = ("--set", "qwen.voices_dir=voices", "--codes", "b.json")
         assert synth("base", "--text", "Hi", "--voice", "ann", *registered).status == 0
         assert Path("a.json").read_text() != Path("b.json").read_text()
         outcome = synth("base", "--text", "Hi", "--voice", "bob", *registered)
-        assert (outcome.status, "one of: ann" in outcome.err) == (1, True)
+        assert (outcome.status, "one of: ann, kept" in outcome.err) == (1, True)
 
     @pytest.mark.parametrize("rate_hz", [8000, 16000, 24000, 48000])
     def test_reference_rate(self, rate_hz: int) -> None:

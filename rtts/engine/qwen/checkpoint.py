@@ -16,6 +16,7 @@ from typing import Any
 
 from rtts.engine.qwen.code_predictor import CodePredictor
 from rtts.engine.qwen.codec import Codec
+from rtts.engine.qwen.codec_encoder import CodecEncoder
 from rtts.engine.qwen.config import ModelConfig, ModelType, load_config
 from rtts.engine.qwen.extra import Tensor, torch
 from rtts.engine.qwen.speaker_encoder import SpeakerEncoder
@@ -165,6 +166,7 @@ def _wanted(config: ModelConfig) -> tuple[dict[str, tuple[int, ...]], dict[str, 
     CodePredictor(model, config.predictor, config.talker.stack.hidden)
     if config.speaker_encoder is not None:
         SpeakerEncoder(model, config.speaker_encoder)
+        CodecEncoder(codec, config.codec_encoder, config.codec)
     Codec(codec, config.codec)
     inner = config.codec.codebook_dim // 2
     for side in ("rvq_first", "rvq_rest"):  # there in the release, used by the encoder only
@@ -367,6 +369,19 @@ def _codec_config(size: str) -> dict[str, Any]:
             "sliding_window": 12 if tiny else 72,
             "upsample_rates": [8, 5, 4, 3],
             "upsampling_ratios": [2, 2],
+        },
+        "encoder_config": {
+            "num_filters": 4 if tiny else 64,
+            "hidden_size": 32 if tiny else 512,
+            "num_hidden_layers": 2 if tiny else 8,
+            "intermediate_size": 64 if tiny else 2048,
+            "num_attention_heads": 4 if tiny else 8,
+            "num_key_value_heads": 4 if tiny else 8,
+            "head_dim": 8 if tiny else 64,
+            "codebook_size": _TINY_CODES if tiny else _CODES,
+            "codebook_dim": 16 if tiny else 256,
+            "vector_quantization_hidden_dimension": 16 if tiny else 256,
+            "num_quantizers": 32,
         },
     }
 

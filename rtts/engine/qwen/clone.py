@@ -1,16 +1,14 @@
 """Registers a voice: reference audio, and for in-context cloning its transcript, to a voice file.
 
-The x-vector is ours. The reference's codes come from the reference package (qwen-tts), which has the
-codec's encoder; it is asked only here, never while speaking.
+It loads the two encoders of a Base checkpoint when it is asked, on a CPU, and never while speaking.
 """
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
-from typing import Any
 
-from rtts.engine.qwen.config import load_config
+from rtts.engine.qwen.codec_encoder import CodecEncoder
+from rtts.engine.qwen.config import ModelConfig, load_config
 from rtts.engine.qwen.extra import Tensor, torch
 from rtts.engine.qwen.references import save_voice
 from rtts.engine.qwen.speaker_encoder import SAMPLE_RATE_HZ, SpeakerEncoder
@@ -39,14 +37,14 @@ def register_voice(
 
     Raises:
         BadRequestError: The audio is too short, silent or not numbers.
-        ConfigError: Not a Base checkpoint; or with a transcript, qwen-tts is not installed.
+        ConfigError: Not a Base checkpoint; or with a transcript, one without the codec's encoder.
     """
     config = load_config(model)
     if config.speaker_encoder is None:
         raise ConfigError(f"model folder {model}: only Base checkpoints clone voices")
     _check(samples)
     encoder = SpeakerEncoder(open_weights(model, torch.float32, "cpu"), config.speaker_encoder)
-    codes = _encode(model, samples) if transcript.strip() else None
+    codes = _encode(model, config, samples) if transcript.strip() else None
     save_voice(path, encoder.encode(samples), codes, transcript.strip(), language)
 
 
@@ -57,16 +55,7 @@ def _check(samples: Tensor) -> None:
         raise BadRequestError("reference audio is silent or not numbers")
 
 
-def _encode(model: Path, samples: Tensor) -> Tensor:
-    """Codes `[T, Q]` of the reference, by the reference package."""
-    try:
-        package: Any = importlib.import_module("qwen_tts")
-    except ImportError as error:
-        raise ConfigError(
-            "cloning with a transcript needs qwen-tts 0.1.1 (and transformers 4.57.3); "
-            "without a transcript the voice's x-vector is used and nothing more is needed"
-        ) from error
-    tokenizer = package.Qwen3TTSTokenizer.from_pretrained(str(model / "speech_tokenizer"))
-    encoded = tokenizer.encode([samples.numpy()], sr=SAMPLE_RATE_HZ)
-    codes: Tensor = encoded.audio_codes[0]
-    return codes
+def _encode(model: Path, config: ModelConfig, samples: Tensor) -> Tensor:
+    """Codes `[T, Q]` of the reference."""
+    weights = open_weights(model / "speech_tokenizer", torch.float32, "cpu")
+    return CodecEncoder(weights, config.codec_encoder, config.codec).encode(samples)

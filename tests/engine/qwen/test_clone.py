@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import sys
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from rtts.engine.qwen.clone import register_voice
+from rtts.engine.qwen.codec_encoder import CodecEncoder
 from rtts.engine.qwen.config import load_config
-from rtts.engine.qwen.references import VoiceShelf
+from rtts.engine.qwen.references import VoiceShelf, load_voice
+from rtts.engine.qwen.weights import open_weights
 from rtts.errors import BadRequestError, ConfigError
+from tests.engine.qwen.tiny import sweep
 
 
 def test_registered_and_loaded(checkpoint: Callable[[str, int], Path], tmp_path: Path) -> None:
@@ -42,13 +46,27 @@ def test_bad_audio(
         register_voice(checkpoint("base", 0), tmp_path / "v.safetensors", samples)
 
 
-def test_what_is_missing_is_named(
-    checkpoint: Callable[[str, int], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A checkpoint that cannot clone, and a transcript without qwen-tts."""
-    samples = torch.rand(24000)
+def test_with_a_transcript(checkpoint: Callable[[str, int], Path], tmp_path: Path) -> None:
+    """The voice has the codes of its reference and the transcript, in a file and from it."""
+    model = checkpoint("base", 0)
+    register_voice(model, tmp_path / "v.safetensors", sweep(24_000), " a sweep ", "en")
+    config = load_config(model)
+    voice = load_voice(tmp_path / "v.safetensors", config, torch.float32, torch.device("cpu"))
+    weights = open_weights(model / "speech_tokenizer", torch.float32, "cpu")
+    codes = CodecEncoder(weights, config.codec_encoder, config.codec).encode(sweep(24_000))
+    assert torch.equal(voice.conditions.codes, codes)
+    assert (voice.transcript, tuple(codes.shape)) == ("a sweep", (13, 16))
+
+
+def test_what_is_missing_is_named(checkpoint: Callable[[str, int], Path], tmp_path: Path) -> None:
+    """A checkpoint that cannot clone, and one whose codec has no encoder."""
     with pytest.raises(ConfigError, match="Base"):
-        register_voice(checkpoint("custom_voice", 0), tmp_path / "v.safetensors", samples)
-    monkeypatch.setitem(sys.modules, "qwen_tts", None)
-    with pytest.raises(ConfigError, match="qwen-tts"):
-        register_voice(checkpoint("base", 0), tmp_path / "v.safetensors", samples, "hello")
+        register_voice(checkpoint("custom_voice", 0), tmp_path / "v.safetensors", sweep(24_000))
+    folder = tmp_path / "model"
+    shutil.copytree(checkpoint("base", 0), folder)
+    stored = folder / "speech_tokenizer" / "model.safetensors"
+    kept = {name: value for name, value in load_file(stored).items() if name[:8] != "encoder."}
+    save_file(kept, stored)
+    register_voice(folder, tmp_path / "v.safetensors", sweep(24_000))
+    with pytest.raises(ConfigError, match=r"encoder\..* is missing"):
+        register_voice(folder, tmp_path / "v.safetensors", sweep(24_000), "hello")

@@ -18,6 +18,9 @@ from rtts.errors import BadRequestError, ConfigError, UnknownVoiceError, Unsuppo
 from tests.engine.qwen.tiny import GOLDEN
 
 GOLD = json.loads((GOLDEN / "codes.json").read_text())
+ENCODER = 39_129_376
+"""Parameters of the released codec's encoder, counted by its classes, without the projections out of
+its quantizers, which encoding does not use."""
 
 
 @pytest.mark.parametrize("mode", ["greedy", "sample"])
@@ -125,8 +128,12 @@ def test_released_shapes(tmp_path: Path, size: str, kind: str, parameters: int) 
     checkpoints._write_json(codec / "config.json", checkpoints._codec_config(size))
     config = load_config(tmp_path)
     model, decoder = checkpoints._wanted(config)
-    counts = [sum(torch.Size(s).numel() for s in shapes.values()) for shapes in (model, decoder)]
-    assert [parameters, 114_323_137] == counts
+    parts = {name: [0, 0] for name in ("encoder", "decoder")}
+    for name, shape in decoder.items():
+        parts[name.partition(".")[0]]["codebook" in name] += torch.Size(shape).numel()
+    counted = sum(torch.Size(shape).numel() for shape in model.values())
+    assert [parameters, 114_323_137] == [counted, sum(parts["decoder"])]
+    assert parts["encoder"][0] == (ENCODER if kind == "base" else 0)
     vocab = json.loads((tmp_path / "vocab.json").read_text())
     assert (vocab["assistant"], vocab["\u010a"]) == (77091, 198)
     assert config.text_ids.tts_eos == 151673

@@ -57,8 +57,10 @@ def build(folder: Path, kind: str, seed: int = 0) -> Path:
     save_file(spread(parameters, seed + 1), folder / "model.safetensors")
     codec = spread(manifest["codec"], seed + 3)
     draw_codec(codec, manifest["codec"], manifest["generator"][str(seed)])
-    decoder = {name: value for name, value in codec.items() if name.startswith("decoder.")}
-    save_file(decoder, codec_folder / "model.safetensors")
+    kept = {name: value for name, value in codec.items() if name.startswith("decoder.")}
+    if kind == "base":
+        kept |= draw_encoder(codec, seed)
+    save_file(kept, codec_folder / "model.safetensors")
     return folder
 
 
@@ -101,6 +103,31 @@ def draw_codec(codec: dict[str, torch.Tensor], parameters: list[Any], state: str
             codec[name] = torch.randn(shape, generator=generator) * 0.3
     codec["decoder.decoder.6.conv.weight"] *= 0.01
     codec["decoder.decoder.6.conv.bias"].zero_()
+
+
+def draw_encoder(codec: dict[str, torch.Tensor], seed: int) -> dict[str, torch.Tensor]:
+    """The codec's encoder: its spread weights, visible gains, and codebooks, which a fresh module of
+    the reference has not."""
+    generator = torch.Generator().manual_seed(seed + 4)
+    out = {name: value for name, value in codec.items() if name.startswith("encoder.")}
+    for name in out:
+        if name.endswith("layer_scale.scale"):
+            out[name] = torch.full_like(out[name], 0.5)
+    books = [("semantic", 0), *(("acoustic", i) for i in range(31))]
+    for side, i in books:
+        book = f"encoder.quantizer.{side}_residual_vector_quantizer.layers.{i}.codebook"
+        out[f"{book}.embed_sum"] = 0.7 * torch.randn(N_CODES, 16, generator=generator)
+        out[f"{book}.cluster_usage"] = 0.5 + torch.rand(N_CODES, generator=generator)
+        out[f"{book}.initialized"] = torch.ones(1)
+    return out
+
+
+def sweep(samples: int) -> torch.Tensor:
+    """Reference audio: a tone that sweeps, in noise; `[samples]` float32, 24 kHz."""
+    seconds = torch.arange(samples, dtype=torch.float64) / 24_000
+    tone = 0.3 * torch.sin(2 * torch.pi * (200 + 80 * torch.sin(3 * seconds)) * seconds)
+    noise = torch.rand(samples, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return (tone + 0.2 * (noise - 0.5)).float()
 
 
 def byte_alphabet() -> dict[int, str]:
@@ -223,5 +250,21 @@ def codec_config() -> dict[str, Any]:
             "sliding_window": 12,
             "decoder_dim": 64,
             "rope_theta": 10000,
-        }
+        },
+        "encoder_config": {
+            "audio_channels": 1,
+            "num_filters": 4,
+            "hidden_size": 32,
+            "num_hidden_layers": 2,
+            "intermediate_size": 64,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 4,
+            "head_dim": 8,
+            "codebook_size": N_CODES,
+            "codebook_dim": 16,
+            "vector_quantization_hidden_dimension": 16,
+            "num_quantizers": 32,
+            "upsample_groups": 32,
+            "sliding_window": 250,
+        },
     }
