@@ -352,6 +352,9 @@ class Metrics:
         self.engine_first_chunk = self._gauge(
             "rtts_engine_first_chunk_seconds", "Recent compute time of a first chunk."
         )
+        self.engine_processes = self._gauge(
+            "rtts_engine_processes", "Processes of an engine that is several, by state.", ("state",)
+        )
         self.engine_restarts = self._counter(
             "rtts_engine_restarts_total", "Times the engine died and was to be restarted."
         )

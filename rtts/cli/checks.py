@@ -15,11 +15,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from rtts.cli import playback
+from rtts.cli.looking import Check, version_of
 from rtts.errors import ConfigError, RttsError
 
 if TYPE_CHECKING:
@@ -32,22 +32,6 @@ _QWEN_TIMEOUT_S = 600.0  # on a CPU its released sizes take a second or more for
 _GPU_TIMEOUT_S = 10.0
 # What a process needs beside its sockets: libraries, logs, pipes, the engine.
 _SPARE_FILES = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing that was looked at.
-
-    Attributes:
-        status: `ok`; `missing`: not there, and not needed; `problem`: something will not work.
-        found: What is there, or what is wrong.
-        remedy: What to do, where there is something to do.
-    """
-
-    name: str
-    status: Literal["ok", "missing", "problem"]
-    found: str
-    remedy: str = ""
 
 
 def installation_checks() -> Iterator[Check]:
@@ -188,7 +172,7 @@ def _packages() -> Iterator[Check]:
         name = re.match(r"[\w.-]+", requirement)
         if name is None or "extra ==" in requirement:
             continue
-        version = _version_of(name[0])
+        version = version_of(name[0])
         if version:
             versions.append(f"{name[0]} {version}")
         elif ";" not in requirement:  # with a marker it may not be meant for this platform
@@ -198,13 +182,6 @@ def _packages() -> Iterator[Check]:
         yield Check(f"  {package.partition(' ')[0]}", "ok", package.partition(" ")[2])
     for requirement in missing:
         yield Check(f"  {requirement}", "problem", "missing", f"pip install '{requirement}'")
-
-
-def _version_of(name: str) -> str:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
 
 
 def _libopus(settings: Settings) -> Check:
@@ -230,35 +207,9 @@ def _engines(settings: Settings) -> Iterator[Check]:
     yield Check("cpu engine's voices", "ok" if has_kokoro else "missing", found, what_is_missing)
     gpu = _gpu()
     yield gpu
-    yield from _qwen(settings, has_gpu=gpu.status == "ok")
+    from rtts.cli.qwen_checks import qwen_checks
 
-
-def _qwen(settings: Settings, *, has_gpu: bool) -> Iterator[Check]:
-    """Whether Qwen3-TTS can run here, and on what."""
-    from rtts.engine.qwen.factory import HOW_TO_INSTALL, find_checkpoint, missing_packages
-
-    torch = _version_of("torch")
-    yield Check("torch", "ok" if torch else "missing", torch or "not installed; for qwen only")
-    flash = _version_of("flash-attn")
-    how = "on a GPU it prefills voice heads" if flash else "voice heads use torch's own (SDPA)"
-    yield Check("flash-attn", "ok" if flash else "missing", f"{flash or 'not installed'}; {how}")
-    missing = missing_packages()
-    if missing:
-        yield Check("qwen engine", "missing", f"needs {', '.join(missing)}", HOW_TO_INSTALL)
-        return
-    can_use_gpu = has_gpu and not torch.endswith("+cpu")
-    device = "a GPU (--device cuda)" if can_use_gpu else "the CPU only, slower than real time"
-    if not settings.qwen.model:
-        remedy = "--model DIR_OR_NAME; `rtts checkpoint` writes one of random weights"
-        yield Check("qwen engine", "ok", f"can run on {device}; no model is named", remedy)
-        return
-    try:
-        folder, config = find_checkpoint(settings.qwen)
-    except ConfigError as error:
-        yield Check("qwen engine", "problem", error.message)
-        return
-    found = f"can run on {device}; {config.model_type} checkpoint {folder}"
-    yield Check("qwen engine", "ok", found)
+    yield from qwen_checks(settings, has_gpu=gpu.status == "ok")
 
 
 def _gpu() -> Check:

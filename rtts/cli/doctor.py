@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rtts.cli.flags import Commands, add_command, add_engine_flags, resolve
 
 if TYPE_CHECKING:
-    from rtts.cli.checks import Check
+    from rtts.cli.looking import Check
 
 _MARKS = {"ok": "ok  ", "missing": "  - ", "problem": "FAIL"}
 

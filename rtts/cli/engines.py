@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from rtts.errors import ConfigError
 
 if TYPE_CHECKING:
     from rtts.engine.interface import Engine, EngineCore
@@ -22,15 +25,17 @@ def make_engine(settings: Settings, *, is_brief: bool = False) -> Engine:
         ConfigError: It cannot be had here; the message says what is missing.
     """
     kind, workers = settings.engine.kind, settings.engine.workers
-    factory, arguments = _core(settings)
+    factory, each = _cores(settings)
     if _host(settings, is_brief=is_brief) == "remote":
         from rtts.engine.remote import RemoteEngine
 
-        return RemoteEngine(factory, arguments, workers=workers, name=kind)
+        return RemoteEngine(factory, each=each * workers, name=kind)
+    if len(each) > 1:
+        raise ConfigError("engine.host: several devices need a process each: remote, or auto")
 
     from rtts.engine.local import LocalEngine
 
-    return LocalEngine(lambda: factory(*arguments), workers=workers, name=kind)
+    return LocalEngine(lambda: factory(*each[0]), workers=workers, name=kind)
 
 
 def _host(settings: Settings, *, is_brief: bool) -> str:
@@ -46,12 +51,12 @@ def _host(settings: Settings, *, is_brief: bool) -> str:
     return "remote" if has_cores and settings.engine.kind == "cpu" and not is_brief else "local"
 
 
-def _core(settings: Settings) -> tuple[Callable[..., EngineCore], tuple[object, ...]]:
-    """What makes a core, and its arguments; both can go to another process."""
+def _cores(settings: Settings) -> tuple[Callable[..., EngineCore], list[tuple[object, ...]]]:
+    """What makes a core, and its arguments for each device; both can go to another process."""
     if settings.engine.kind == "tone":
         from rtts.engine.tone import ToneEngine
 
-        return ToneEngine, (settings.tone,)
+        return ToneEngine, [(settings.tone,)]
 
     if settings.engine.kind == "qwen":
         from rtts.engine.qwen.factory import check_voices, find_checkpoint, make_qwen_engine
@@ -59,11 +64,27 @@ def _core(settings: Settings) -> tuple[Callable[..., EngineCore], tuple[object, 
         # A mistake is told here, and once, not by each new process.
         _, config = find_checkpoint(settings.qwen)
         check_voices(settings.qwen, config)
-        return make_qwen_engine, (settings.qwen,)
+        _check_shares(settings)
+        qwen = settings.qwen
+        return make_qwen_engine, [(replace(qwen, device=device),) for device in qwen.devices]
 
     import threading
     import time
 
     from rtts.engine.cpu.factory import CpuEngineFactory
 
-    return CpuEngineFactory(settings.cpu, time.monotonic, threading.Lock()), ()
+    return CpuEngineFactory(settings.cpu, time.monotonic, threading.Lock()), [()]
+
+
+def _check_shares(settings: Settings) -> None:
+    """Refuse engines that would each take all of one device.
+
+    Raises:
+        ConfigError: They would.
+    """
+    is_gpu = settings.qwen.device != "cpu"
+    if is_gpu and settings.engine.workers > 1 and settings.qwen.slots == "auto":
+        raise ConfigError(
+            f"engine.workers: {settings.engine.workers} engines on one GPU cannot each have all of "
+            "its memory; give qwen.slots a number, or one worker"
+        )

@@ -17,11 +17,14 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
 
+from rtts.engine import cluster
 from rtts.engine.interface import (
     Capabilities,
     Command,
     EngineDown,
+    EngineEvent,
     EngineLoad,
+    EngineMembers,
     EngineReady,
     Event,
     LoadVoice,
@@ -111,6 +114,16 @@ class _Worker:
     capabilities: Capabilities | None = None  # of its latest EngineReady
     load: EngineLoad | None = None  # latest of the present life
 
+    @property
+    def candidate(self) -> cluster.Candidate:
+        """How good it is for another utterance."""
+        rank = cluster.rank(
+            is_ready=self.state is HostState.READY,
+            live=len(self.utterances),
+            capabilities=self.capabilities,
+        )
+        return cluster.Candidate(self.index, rank)
+
 
 @dataclass(slots=True)
 class _VoiceLoad:
@@ -154,9 +167,11 @@ class HostedEngine:
         self.restarts = 0
         self._backoff = backoff
         self._workers = [_Worker(index, launch) for index, launch in enumerate(launches)]
+        self._cluster = cluster.Cluster(len(launches))
         self._owners: dict[int, _Worker] = {}  # live utterances, until their terminal event
         self._voices: dict[str, LoadVoice] = {}  # to be loaded again by each new life
         self._voice_loads: dict[str, _VoiceLoad] = {}
+        self._members: EngineMembers | None = None  # as last told
         self._announced = False  # between the EngineReady and the EngineDown that were delivered
         self._was_ready = False  # an EngineReady was delivered at some time
         self._load_merge = _LoadMerge(self._say)
@@ -199,11 +214,12 @@ class HostedEngine:
             raise InternalError(f"engine {self.name} was not started")
         batches: dict[int, list[Command]] = {}
         for command in commands:
+            self._cluster.on_command(command)
             if isinstance(command, LoadVoice):
                 self._submit_load(command, batches)
                 continue
             if isinstance(command, StartUtterance):
-                self._assign(command.utterance_id)
+                self._assign(command)
             owner = self._owners.get(command.utterance_id)
             if owner is not None:
                 batches.setdefault(owner.index, []).append(command)
@@ -220,8 +236,9 @@ class HostedEngine:
 
     # --- commands -------------------------------------------------------------------------------
 
-    def _assign(self, utterance_id: int) -> None:
-        """Give a new utterance to the worker with the fewest, or fail it."""
+    def _assign(self, start: StartUtterance) -> None:
+        """Give a new utterance to the worker that is to speak it, or fail it."""
+        utterance_id = start.utterance_id
         if utterance_id in self._owners:
             return
         open_ = [w for w in self._workers if w.life is not None and w.state is not HostState.DOWN]
@@ -231,8 +248,7 @@ class HostedEngine:
             wait_s = self._backoff.delay_s(min(w.deaths for w in self._workers))
             self._refuse(utterance_id, EngineDeadError.code, "the engine is restarting", wait_s)
         else:
-            # A worker that is ready is better than one that is still loading.
-            worker = min(open_, key=lambda w: (w.state is not HostState.READY, len(w.utterances)))
+            worker = self._workers[self._cluster.place(start, [w.candidate for w in open_])]
             self._owners[utterance_id] = worker
             worker.utterances.add(utterance_id)
 
@@ -280,19 +296,17 @@ class HostedEngine:
         """Let an utterance's event through, unless the utterance has ended."""
         if event.utterance_id in worker.utterances:
             out.append(event)
+            self._cluster.on_event(worker.index, event)
             if isinstance(event, UtteranceFinished | UtteranceFailed):
                 self._forget(worker, event.utterance_id)
 
     def _forget(self, worker: _Worker, utterance_id: int) -> None:
         worker.utterances.discard(utterance_id)
+        self._cluster.ended(utterance_id)
         del self._owners[utterance_id]
 
-    def _on_engine_event(
-        self,
-        worker: _Worker,
-        event: EngineReady | EngineDown | EngineLoad | VoiceLoaded | VoiceEvicted | VoiceFailed,
-        out: list[Event],
-    ) -> None:
+    def _on_engine_event(self, worker: _Worker, event: EngineEvent, out: list[Event]) -> None:
+        self._cluster.on_event(worker.index, event)
         match event:
             case EngineReady():
                 self._on_ready(worker, event, out)
@@ -309,26 +323,49 @@ class HostedEngine:
                     out.append(event)  # of several workers, the first failure speaks for all
             case VoiceEvicted():
                 out.append(event)
-            case EngineDown():
-                # A core has no say in its own death; its host sees it.
-                log.error("engine %s: a core sent EngineDown: %s", self.name, event.message)
+            case EngineDown() | EngineMembers():
+                # A core has no say in its own death, nor in its siblings'; its host sees them.
+                log.error("engine %s: a core sent %s", self.name, event)
 
     def _on_ready(self, worker: _Worker, event: EngineReady, out: list[Event]) -> None:
+        if differing := self._differing(worker, event.capabilities):
+            message = f"worker {worker.index} differs from the others in {differing}"
+            self._on_death(worker, message, is_config=True)
+            return
         worker.state = HostState.READY
         worker.ready_at_s = asyncio.get_running_loop().time()
         worker.capabilities = event.capabilities
+        self._cluster.set_rate(event.capabilities.sample_rate_hz)
         if self._voices and worker.life is not None:
             worker.life.send(tuple(self._voices.values()))
             for voice in self._voices:
                 if voice in self._voice_loads:
                     self._voice_loads[voice].waiting.add(worker.index)
-        ready = [w.capabilities for w in self._workers if w.state is HostState.READY]
+        ready = self._ready_capabilities()
         if not self._announced and len(ready) == len(self._workers):
             self._announced = self._was_ready = True
-            places = sum(each.max_utterances for each in ready if each is not None)
-            slots = sum(each.slots for each in ready if each is not None)
-            merged = replace(event.capabilities, max_utterances=places, slots=slots)
-            out.append(EngineReady(merged))
+            out.append(EngineReady(cluster.merged(ready)))
+        self._tell_members(out)
+
+    def _ready_capabilities(self) -> list[Capabilities]:
+        workers = [w for w in self._workers if w.state is HostState.READY]
+        return [w.capabilities for w in workers if w.capabilities is not None]
+
+    def _differing(self, worker: _Worker, capabilities: Capabilities) -> str:
+        """What a worker says of itself that the others, who are to be its equals, do not; or ""."""
+        others = [w for w in self._workers if w is not worker and w.state is HostState.READY]
+        known = [w.capabilities for w in others if w.capabilities is not None]
+        return cluster.difference(known[0], capabilities) if known else ""
+
+    def _tell_members(self, out: list[Event]) -> None:
+        """Say how many workers are up, where there are several and some once were."""
+        if len(self._workers) > 1 and self._announced:
+            up = self._ready_capabilities()
+            both = cluster.merged(up)
+            members = EngineMembers(len(up), len(self._workers), both.max_utterances, both.slots)
+            if members != self._members:
+                self._members = members
+                out.append(members)
 
     def _on_voice_loaded(self, worker: _Worker, event: VoiceLoaded, out: list[Event]) -> None:
         load = self._voice_loads.get(event.voice)
@@ -367,6 +404,7 @@ class HostedEngine:
     def _on_death(self, worker: _Worker, message: str, *, is_config: bool) -> None:
         assert self._loop is not None
         life, worker.life, worker.load = worker.life, None, None
+        self._cluster.died(worker.index)
         if life is not None:
             task = self._loop.create_task(life.stop())
             self._stopping.add(task)
@@ -403,6 +441,7 @@ class HostedEngine:
         if not self._announced or all(w.state is HostState.DOWN for w in self._workers):
             self._announced = False
             out.append(EngineDown(message, delay_s, is_final))
+        self._tell_members(out)
         self._say(out)
 
     def _fail_all(

@@ -200,6 +200,23 @@ class EngineDown:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineMembers:
+    """How much of an engine that is several processes is up; sent by their host when it changes.
+
+    Attributes:
+        up: Processes (or threads) that speak.
+        total: All there should be.
+        max_utterances: What those that are up accept; as in `Capabilities`.
+        slots: Likewise.
+    """
+
+    up: int
+    total: int
+    max_utterances: int
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
 class EngineLoad:
     """How busy the engine is; sent when it changes, at most every 50 ms.
 
@@ -381,7 +398,9 @@ UtteranceEvent = (
     | UtteranceFinished
     | UtteranceFailed
 )
-EngineEvent = EngineReady | EngineDown | EngineLoad | VoiceLoaded | VoiceEvicted | VoiceFailed
+EngineEvent = (
+    EngineReady | EngineDown | EngineMembers | EngineLoad | VoiceLoaded | VoiceEvicted | VoiceFailed
+)
 Event = UtteranceEvent | EngineEvent
 
 # --- cores and hosts -----------------------------------------------------------------------------

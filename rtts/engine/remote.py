@@ -87,6 +87,7 @@ class RemoteEngine(HostedEngine):
         kwargs: Mapping[str, object] | None = None,
         *,
         workers: int = 1,
+        each: Sequence[Sequence[object]] = (),
         name: str = "remote",
         options: RemoteOptions | None = None,
     ) -> None:
@@ -98,6 +99,8 @@ class RemoteEngine(HostedEngine):
             args: Its arguments; picklable.
             kwargs: Likewise.
             workers: Processes, each with a core of its own.
+            each: Arguments of each process, where they differ (a device each), instead of `args`
+                and `workers`. What the cores say of themselves must not differ.
             name: Names the engine in logs and in the process list.
             options: How the processes are watched.
 
@@ -109,19 +112,22 @@ class RemoteEngine(HostedEngine):
             raise ConfigError("an engine process needs a POSIX system; use the local host")
         if factory.__module__ == "__main__":
             raise ConfigError(f"{factory.__qualname__} is defined in a script: move it to a module")
-        boot = pickle.dumps((factory, tuple(args), dict(kwargs or {})))
+        boots = [
+            pickle.dumps((factory, tuple(one), dict(kwargs or {})))
+            for one in (each or [args] * workers)
+        ]
         options = options or RemoteOptions()
 
         def launch_of(index: int) -> Launch:
             def launch(loop: asyncio.AbstractEventLoop, reports: Reports) -> Life:
-                life = _ProcessLife(f"rtts-{name}-{index}", boot, options, loop, reports)
+                life = _ProcessLife(f"rtts-{name}-{index}", boots[index], options, loop, reports)
                 self._lives[index] = life
                 return life
 
             return launch
 
         self._lives: dict[int, _ProcessLife] = {}  # latest of each worker
-        super().__init__(name, [launch_of(index) for index in range(workers)], options.backoff)
+        super().__init__(name, [launch_of(index) for index in range(len(boots))], options.backoff)
 
     @property
     def pids(self) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from rtts.audio.opus import OpusLibrary
-from rtts.engine.interface import Capabilities
+from rtts.engine.interface import Capabilities, EngineMembers
 from rtts.errors import AuthError, BadRequestError, InternalError, RttsError
 from rtts.metrics import Metrics
 from rtts.protocol import native
@@ -135,6 +135,7 @@ class _Endpoints:
                 "attention": capabilities.attention,
                 "spoken_at_once": capabilities.slots,
                 "memory_bytes": dict(capabilities.memory),
+                "engine_processes": _members(service.members),
                 "degraded": list(capabilities.degraded),
             }
         opus = surface.opus
@@ -187,6 +188,12 @@ class _Endpoints:
         """The server's figures now."""
         del request
         return _json(self._surface.figures.snapshot())
+
+
+def _members(members: EngineMembers | None) -> dict[str, int]:
+    """How many of the engine's processes are up; of an engine that is one, that is all."""
+    up, total = (1, 1) if members is None else (members.up, members.total)
+    return {"up": up, "total": total}
 
 
 class _GateMiddleware:

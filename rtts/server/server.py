@@ -24,6 +24,7 @@ from rtts.engine.interface import (
     EngineDown,
     EngineEvent,
     EngineLoad,
+    EngineMembers,
     EngineReady,
     VoiceEvicted,
     VoiceFailed,
@@ -243,6 +244,7 @@ class Server:
     # --- the engine -----------------------------------------------------------------------------
 
     def _on_engine_event(self, event: EngineEvent, now: float) -> None:
+        before = self.service.members
         self.service.on_engine_event(event, now)
         metrics = self.metrics
         match event:
@@ -260,6 +262,8 @@ class Server:
                     return
                 metrics.engine_restarts.inc()
                 log.error("the engine is down: %s", event.message)
+            case EngineMembers():
+                self._on_members(event, before)
             case EngineLoad():
                 metrics.engine_utterances.set(event.utterances)
                 metrics.engine_backlog.set(event.backlog_s)
@@ -276,6 +280,15 @@ class Server:
                 self._prewarmer.on_voice(event)
             case VoiceEvicted():
                 metrics.voice_evictions.inc()
+
+    def _on_members(self, members: EngineMembers, before: EngineMembers | None) -> None:
+        metrics = self.metrics
+        metrics.engine_slots.set(members.max_utterances)
+        metrics.engine_processes.labels("up").set(members.up)
+        metrics.engine_processes.labels("down").set(members.total - members.up)
+        if before is not None and members.up < before.up:
+            metrics.engine_restarts.inc(before.up - members.up)
+            log.error("%s", _members_trouble(members))
 
     async def _prewarm(self, capabilities: Capabilities) -> None:
         began = self.clock()
@@ -329,6 +342,9 @@ class Server:
     def _troubles(self) -> list[str]:
         failed = self._prewarmer.failed_voices.items()
         troubles = [f"voice {voice} could not be loaded: {why}" for voice, why in failed]
+        members = self.service.members
+        if members is not None and members.up < members.total:
+            troubles.append(_members_trouble(members))
         if self.service.effort.is_saving:
             troubles.append(
                 f"opus complexity is lowered to {self.service.effort.level}: many listen"
@@ -376,6 +392,10 @@ def _effort(
     effort = OpusEffort(complexity, packet_cost_s(complexity, clock))
     log.info("opus complexity %d for up to %d speaking contexts", complexity, effort.max_live)
     return effort
+
+
+def _members_trouble(members: EngineMembers) -> str:
+    return f"{members.total - members.up} of {members.total} engine processes are down"
 
 
 def _slug(sentence: str) -> str:

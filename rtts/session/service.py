@@ -6,12 +6,14 @@ The server updates it from engine events; sessions read it. It holds no engine a
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 from rtts.engine.interface import (
     Capabilities,
     EngineDown,
     EngineEvent,
     EngineLoad,
+    EngineMembers,
     EngineReady,
 )
 from rtts.errors import EngineDeadError, OverloadedError, ShuttingDownError
@@ -47,6 +49,7 @@ class Service:
         self.is_ready = False  # set by the server after prewarming
         self.is_draining = False  # set by the server on SIGTERM
         self.drain_deadline: float | None = None
+        self.members: EngineMembers | None = None  # where the engine is several processes
         self.load = EngineLoad(0, 0.0, 0.0)
         self.restart_at = 0.0  # when a dead engine is expected back
         self.first_packet = RollingLatency()
@@ -76,6 +79,11 @@ class Service:
             self.is_engine_up = False
             self.is_ready = False
             self.restart_at = now + event.restart_in_s
+        elif isinstance(event, EngineMembers) and self.capabilities is not None:
+            self.members = event
+            self.capabilities = replace(
+                self.capabilities, max_utterances=event.max_utterances, slots=event.slots
+            )
         elif isinstance(event, EngineLoad):
             self.load = event
             self.started_since_load = 0

@@ -43,7 +43,8 @@ class EngineOptions:
         profile: A named set of other settings, all of which file, environment and flags may still
             change: `balanced` is the built-in values, `realtime` the earliest sound, `quality` the
             best, `throughput` the most speech an hour.
-        workers: Engines that share the utterances, each on its own thread or process.
+        workers: Engines that share the utterances, each on its own thread or process; for `qwen`, on
+            each device of `qwen.device`. An utterance goes where the least audio is owed.
         max_backlog_s: New contexts are refused while the first audio would have to wait longer.
     """
 

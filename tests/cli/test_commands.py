@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rtts.cli import checks, playback
-from rtts.cli.checks import Check
+from rtts.cli.looking import Check
 
 
 class TestConfig:

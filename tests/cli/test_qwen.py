@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import importlib.metadata
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -16,9 +18,12 @@ import pytest
 from rtts_client import Audio, Done, connect
 
 from rtts.audio.wav import read_wav, wav_bytes
-from rtts.cli import build_parser, checks, engines, main
+from rtts.cli import build_parser, engines, main, qwen_checks
 from rtts.cli import synth as synth_command
+from rtts.cli.looking import Check
 from rtts.engine.qwen import factory
+from rtts.engine.qwen.options import QwenOptions
+from rtts.errors import ConfigError
 from rtts.settings import load
 
 FRAME_SAMPLES = 1920
@@ -368,11 +373,46 @@ class TestServe:
         assert engines._host(settings, is_brief=False) == "remote"
         assert engines._host(settings, is_brief=True) == "remote"
         code = (
-            "import pickle, sys; from rtts.cli.engines import _core; from rtts.settings import load;"
-            f"pickle.dumps(_core(load(flags={flags!r}).settings)); print('torch' in sys.modules)"
+            "import pickle, sys; from rtts.cli.engines import _cores; from rtts.settings import load;"
+            f"pickle.dumps(_cores(load(flags={flags!r}).settings)); print('torch' in sys.modules)"
         )
         run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         assert (run.stdout, run.stderr) == ("False\n", "")
+
+    def test_a_process_for_each_device(
+        self, checkpoints: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Each device of the settings goes to engines of its own, `workers` of them."""
+        version = {"torch": "2.13.0"}
+        known = importlib.metadata.version
+        monkeypatch.setattr(
+            factory.importlib.metadata, "version", lambda name: version.get(name) or known(name)
+        )
+        made: list[list[str]] = []
+
+        class Noted:
+            def __init__(self, _: object, *, each: list[tuple[QwenOptions]], name: str) -> None:
+                made.append([options.device for (options,) in each])
+
+        monkeypatch.setattr("rtts.engine.remote.RemoteEngine", Noted)
+        model = ("", "qwen.model", checkpoints("custom_voice"))
+
+        def make(*given: tuple[str, str]) -> None:
+            flags = [("", "engine.kind", "qwen"), model, *(("", *each) for each in given)]
+            engines.make_engine(load(flags=flags, env={}).settings)
+
+        make(("qwen.device", "cuda:0, cuda:1"))
+        make(("qwen.device", "cuda:0,cuda:1"), ("engine.workers", "2"))
+        make()
+        assert made == [["cuda:0", "cuda:1"], ["cuda:0", "cuda:1"] * 2, ["cpu"]]
+        for wrong, said in (
+            ({"qwen.device": "cuda:0,cuda:0"}, "named twice"),
+            ({"qwen.device": "cuda:0,gpu"}, "is not cpu, cuda or cuda:N"),
+            ({"qwen.device": "cuda:0,cuda:1", "engine.host": "local"}, "need a process each"),
+            ({"qwen.device": "cuda", "qwen.slots": "auto", "engine.workers": "2"}, "all of its"),
+        ):
+            with pytest.raises(ConfigError, match=said):
+                make(*wrong.items())
 
 
 class TestWithoutTorch:
@@ -398,45 +438,124 @@ class TestWithoutTorch:
     def test_doctor(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """It is nothing wrong until it is wanted."""
         monkeypatch.setitem(sys.modules, "torch", None)
-        found = {each.name: each for each in checks._qwen(load(env={}).settings, has_gpu=True)}
+        monkeypatch.setattr(qwen_checks, "probe_torch", qwen_checks.Probe)
+        settings = load(env={}).settings
+        found = {each.name: each for each in qwen_checks.qwen_checks(settings, has_gpu=True)}
         assert found["qwen engine"].status == "missing"
         assert found["qwen engine"].remedy == "pip install 'rtts[qwen]'"
 
 
+GIB = 2**30
+
+
 class TestDoctor:
-    @pytest.mark.parametrize(
-        ("version", "has_gpu", "expected"),
-        [
-            ("2.13.0+cpu", True, "CPU only"),
-            ("2.13.0", False, "CPU only"),
-            ("2.13.0", True, "a GPU (--device cuda)"),
-        ],
-    )
-    def test_what_it_can_run_on(
-        self,
-        monkeypatch: pytest.MonkeyPatch,
-        checkpoints: Callable[[str], str],
-        version: str,
-        has_gpu: bool,
-        expected: str,
-    ) -> None:
-        """A GPU needs a driver and a torch that was built for it; a model is named and read."""
-        versions = {"torch": version}
-        monkeypatch.setattr(checks, "_version_of", lambda name: versions.get(name, ""))
-        flags = [("", "qwen.model", checkpoints("custom_voice"))]
-        named = load(flags=flags, env={}).settings
-        found = {each.name: each for each in checks._qwen(named, has_gpu=has_gpu)}
-        assert found["torch"].found == version
-        assert found["flash-attn"].status == "missing"
-        assert found["flash-attn"].found == "not installed; voice heads use torch's own (SDPA)"
-        assert found["qwen engine"].status == "ok"
-        assert expected in found["qwen engine"].found
+    @pytest.fixture
+    def look(
+        self, monkeypatch: pytest.MonkeyPatch, checkpoints: Callable[[str], str]
+    ) -> Callable[..., dict[str, Check]]:
+        """What doctor finds on a machine with these GPUs, by name; settings as (key, text)."""
+
+        def run(
+            *given: tuple[str, str],
+            gpus: tuple[float, ...] = (),
+            kind: str = "custom_voice",
+            **probe: object,
+        ) -> dict[str, Check]:
+            if gpus:  # as with a torch that was built for them
+                version = importlib.metadata.version
+                monkeypatch.setattr(
+                    factory.importlib.metadata,
+                    "version",
+                    lambda name: "2.13.0" if name == "torch" else version(name),
+                )
+            memory = tuple((int(gib * GIB), int(gib * GIB)) for gib in gpus)
+            names = ("a card",) * len(gpus)
+            said = {"cuda": "13.0", "triton": True, "names": names, "memory": memory, **probe}
+            probed = qwen_checks.Probe(**said)  # type: ignore[arg-type]
+            monkeypatch.setattr(qwen_checks, "probe_torch", lambda: probed)
+            flags = [("", "qwen.model", checkpoints(kind)), *(("", *each) for each in given)]
+            settings = load(flags=flags, env={}).settings
+            found = qwen_checks.qwen_checks(settings, has_gpu=bool(gpus))
+            return {each.name: each for each in found}
+
+        return run
+
+    def test_on_a_cpu(self, look: Callable[..., dict[str, Check]]) -> None:
+        """Nothing is wrong; the model is named and read, and so is the memory for it."""
+        found = look()
+        assert "sees no GPU" in found["torch"].found
+        assert "CPU only" in found["qwen engine"].found
         assert "custom_voice checkpoint" in found["qwen engine"].found
-        (*_, unnamed) = checks._qwen(load(env={}).settings, has_gpu=has_gpu)
+        assert found["flash-attn"].found == "not installed; voice heads use torch's own (SDPA)"
+        assert re.search(r"about 0\.\d GB for weights .* GB available", found["  memory"].found)
+        assert {each.status for each in found.values()} == {"ok", "missing"}
+
+    def test_main_memory_that_is_too_small(
+        self, look: Callable[..., dict[str, Check]], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Weights that do not fit are a problem before they are loaded."""
+        monkeypatch.setattr(qwen_checks, "_available_bytes", lambda: 1000)
+        assert look()["  memory"].status == "problem"
+
+    def test_on_a_gpu(self, look: Callable[..., dict[str, Check]]) -> None:
+        """How many slots fit is said of each card; of the one that is wanted, whether what is asked does."""
+        found = look(gpus=(24.0, 0.5))
+        assert "computes on a card, a card" in found["torch"].found
+        assert "a GPU (--device cuda)" in found["qwen engine"].found
+        assert found["  cuda:0 memory"].found.startswith("512 slots of ")
+        assert found["  cuda:1 memory"].status == "missing"
+        wanted = look(("qwen.device", "cuda:0,cuda:1"), ("qwen.slots", "400"), gpus=(24.0, 0.5))
+        assert wanted["  cuda:0 memory"].found.startswith("400 slots of ")
+        assert wanted["  cuda:1 memory"].status == "problem"
+        absent = look(("qwen.device", "cuda:3"), gpus=(24.0,))
+        assert absent["  cuda:3"].found == "torch sees 1 GPUs"
+
+    def test_what_is_wrong_with_torch(self, look: Callable[..., dict[str, Check]]) -> None:
+        """One that cannot be imported, one without Triton, one for CPUs beside a GPU."""
+        broken = look(trouble="ImportError: libcudart.so.13")
+        assert broken["torch"].found.endswith(": ImportError: libcudart.so.13")
+        assert broken["torch"].status == "problem"
+        assert look(gpus=(24.0,), triton=False)["torch"].status == "problem"
+        check = qwen_checks._torch("2.13.0+cpu", qwen_checks.Probe(), has_gpu=True)
+        assert (check.status, "there is a GPU" in check.remedy) == ("missing", True)
+
+    def test_no_model(self, look: Callable[..., dict[str, Check]]) -> None:
+        """Without one it says so; one that is nowhere is a problem."""
+        look()
+        (*_, unnamed) = qwen_checks.qwen_checks(load(env={}).settings, has_gpu=False)
         assert (unnamed.status, "no model is named" in unnamed.found) == ("ok", True)
-        wrong = load(flags=[("", "qwen.model", "nowhere")], env={}).settings
-        (*_, problem) = checks._qwen(wrong, has_gpu=has_gpu)
+        (*_, problem) = [*look(("qwen.model", "nowhere")).values()]
         assert (problem.status, "nowhere" in problem.found) == ("problem", True)
+
+    @pytest.mark.parametrize("change", ["cut", "none", "rubbish", "shard"])
+    def test_a_damaged_folder(
+        self,
+        look: Callable[..., dict[str, Check]],
+        checkpoints: Callable[[str], str],
+        tmp_path: Path,
+        change: str,
+    ) -> None:
+        """Tensors that are missing or cut short are found without loading them."""
+        folder = shutil.copytree(checkpoints("custom_voice"), tmp_path / "copy")
+        tensors = folder / "model.safetensors"
+        if change == "cut":
+            os.truncate(tensors, tensors.stat().st_size - 1)
+        elif change == "rubbish":
+            tensors.write_bytes(b"not a tensor in sight")
+        else:
+            tensors.unlink()
+        if change == "shard":
+            index = {"weight_map": {"a": "model-00001-of-00002.safetensors"}}
+            (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+        engine = look(("qwen.model", str(folder)))["qwen engine"]
+        said = {"cut": "fetch it again", "rubbish": "not a safetensors", "none": "neither"}
+        assert engine.status == "problem"
+        assert said.get(change, "No such file") in engine.found
+
+    def test_torch_is_really_asked(self) -> None:
+        """The probe's program runs, here with a torch for CPUs."""
+        probe = qwen_checks.probe_torch()
+        assert (probe.trouble, probe.names) == ("", ())
 
 
 def test_examples_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:

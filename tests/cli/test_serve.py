@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
 import subprocess
+import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -106,3 +108,37 @@ def test_insecure(spawn: Callable[..., subprocess.Popen[bytes]]) -> None:
     assert process.stdout.readline().startswith(b"listening on ws://")
     process.terminate()
     assert process.wait(20) == 0
+
+
+def test_two_processes_and_one_dies(
+    spawn: Callable[..., subprocess.Popen[bytes]], rtts: Callable[..., object]
+) -> None:
+    """With one of two engine processes killed the server speaks on, and says what it lacks."""
+    process = spawn("serve", "--port", "0", "--engine-host", "remote", "--workers", "2")
+    url = started(process)
+
+    def read(path: str) -> bytes:
+        with urllib.request.urlopen(f"{url}{path}", timeout=5) as answer:
+            return bytes(answer.read())
+
+    assert json.loads(read("/readyz"))["engine_processes"] == {"up": 2, "total": 2}
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(int(children[0]), signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    seen: list[dict[str, object]] = []
+    while True:
+        body = json.loads(read("/readyz"))
+        assert body["ready"]
+        seen += (
+            [body] if not seen or body["engine_processes"] != seen[-1]["engine_processes"] else []
+        )
+        if len(seen) > 1 and seen[-1]["engine_processes"] == {"up": 2, "total": 2}:
+            break
+        assert time.monotonic() < deadline
+    low = next(body for body in seen if body["engine_processes"] == {"up": 1, "total": 2})
+    assert low["troubles"] == ["1 of 2 engine processes are down"]
+    assert low["slots"] == seen[-1]["slots"] // 2
+    metrics = read("/metrics").decode()
+    assert 'rtts_engine_processes{state="up"} 2.0' in metrics
+    assert "rtts_engine_restarts_total 1.0" in metrics
+    assert rtts("say", "Hello.", "--server", url, "--json").status == 0

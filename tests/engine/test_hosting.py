@@ -563,7 +563,7 @@ async def test_ready_means_all_workers() -> None:
     paper.ready(2)
     assert paper.engine.state is HostState.STARTING
     for _ in range(4):
-        paper.listener.say("Hi")
+        paper.listener.say("Hi", finish=False)
     assert [paper.starts(index) for index in range(3)] == [[1, 3], [], [2, 4]]
     paper.ready(1)
     assert len(paper.listener.of(EngineReady)) == 1

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import json
 import os
+import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rtts.engine.qwen.config import ModelConfig, ModelType, load_config
-from rtts.engine.qwen.hub import model_folder
+from rtts.engine.qwen.hub import model_folder, tensor_files
 from rtts.engine.qwen.options import QwenOptions
 from rtts.errors import ConfigError
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from rtts.engine.qwen.engine import QwenEngine
 
 HOW_TO_INSTALL = "pip install 'rtts[qwen]'"
+_MAX_HEADER_BYTES = 100_000_000  # what the format allows
 _NEEDED = ("torch", "safetensors", "tokenizers", "huggingface_hub")
 
 
@@ -63,6 +66,40 @@ def find_checkpoint(options: QwenOptions) -> tuple[Path, ModelConfig]:
     return folder, load_config(folder)
 
 
+def check_tensors(folder: Path) -> int:
+    """Find out whether the tensor files of a checkpoint are there and whole, by their headers.
+
+    Returns:
+        Bytes of them all.
+
+    Raises:
+        ConfigError: One is missing, cut short, or no safetensors file.
+    """
+    size = 0
+    for part in (folder, folder / "speech_tokenizer"):
+        for path in tensor_files(part):
+            size += _tensors_size(path)
+    return size
+
+
+def _tensors_size(path: Path) -> int:
+    """Bytes of a safetensors file: a length, that much JSON, and what that JSON says."""
+    try:
+        with path.open("rb") as file:
+            (length,) = struct.unpack("<Q", file.read(8))
+            header = json.loads(file.read(min(length, _MAX_HEADER_BYTES)))
+            size = path.stat().st_size
+        ends = [one["data_offsets"][1] for name, one in header.items() if name != "__metadata__"]
+        wanted = 8 + length + max(ends, default=0)
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    except (struct.error, ValueError, AttributeError, KeyError, TypeError, IndexError) as error:
+        raise ConfigError(f"{path} is not a safetensors file") from error
+    if size != wanted:
+        raise ConfigError(f"{path} has {size} bytes and should have {int(wanted)}: fetch it again")
+    return int(size)
+
+
 def make_qwen_engine(options: QwenOptions) -> QwenEngine:
     """A core; picklable by name, for a host in another process.
 
@@ -84,6 +121,8 @@ def prepare_device(options: QwenOptions) -> None:
     """
     from rtts.engine.qwen.extra import torch
 
+    if len(options.devices) > 1:
+        raise ConfigError(f"qwen.device: {options.device} are several; this takes one")
     if options.device == "cpu":
         torch.set_num_threads(options.threads or max(1, (os.cpu_count() or 1) - 1))
         return

@@ -6,6 +6,7 @@ It knows names and files, not what is in them.
 from __future__ import annotations
 
 import importlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -33,3 +34,22 @@ def model_folder(name: str) -> Path:
         raise ConfigError(
             f"qwen.model: {name} is not a folder and could not be fetched: {error}"
         ) from error
+
+
+def tensor_files(folder: Path) -> list[Path]:
+    """The tensors of a checkpoint, or of its codec: one file, or the shards its index names.
+
+    Raises:
+        ConfigError: There are none.
+    """
+    single = folder / "model.safetensors"
+    if single.exists():
+        return [single]
+    index = folder / "model.safetensors.index.json"
+    if not index.exists():
+        raise ConfigError(f"model folder {folder}: neither {single.name} nor {index.name} is there")
+    try:
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise ConfigError(f"{index} is not a safetensors index") from error
+    return [folder / name for name in names]

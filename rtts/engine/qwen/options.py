@@ -78,7 +78,8 @@ class QwenOptions:
     Attributes:
         model: A folder with a checkpoint, or a repository of the model hub ("Qwen/..."), which is
             fetched once. There is none by default: weights are not part of rtts.
-        device: "cpu", "cuda" or "cuda:N". A CPU speaks the released sizes slower than real time.
+        device: "cpu", "cuda" or "cuda:N"; several, separated by commas, get an engine process each. A
+            CPU speaks the released sizes slower than real time.
         dtype: "float32", "bfloat16" or "float16"; "auto" is bfloat16 on a GPU, float32 on a CPU.
         threads: torch threads on a CPU; 0 is one less than there are cores. torch's own default, all
             of them, stands still as soon as anything else wants one.
@@ -115,8 +116,12 @@ class QwenOptions:
             raise ConfigError(
                 f"qwen.dtype: {self.dtype!r} is not auto, float32, bfloat16 or float16"
             )
-        if not _DEVICE.fullmatch(self.device):
+        if not all(_DEVICE.fullmatch(each) for each in self.devices):
             raise ConfigError(f"qwen.device: {self.device!r} is not cpu, cuda or cuda:N")
+        if len(set(self.devices)) < len(self.devices):
+            raise ConfigError(
+                "qwen.device: a device is named twice; engine.workers puts more on each"
+            )
         if self.slots != "auto" and self.slots < 1:
             raise ConfigError('qwen.slots must be at least 1, or "auto"')
         if self.prefill_rows < 1:
@@ -126,6 +131,11 @@ class QwenOptions:
                 raise ConfigError(f"qwen.{name} must be at least 0")
         if self.positions < MIN_POSITIONS:
             raise ConfigError(f"qwen.positions must be at least {MIN_POSITIONS}")
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Each device, for an engine process of its own."""
+        return tuple(each.strip() for each in self.device.split(","))
 
     @property
     def slot_count(self) -> int:

@@ -5,10 +5,10 @@ It knows names and shapes, not what they compute.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from rtts.engine.qwen.extra import Tensor, torch
+from rtts.engine.qwen.hub import tensor_files
 from rtts.errors import ConfigError
 
 
@@ -62,23 +62,9 @@ def open_weights(folder: Path, dtype: torch.dtype, device: str) -> Weights:
     from safetensors.torch import load_file
 
     tensors: dict[str, Tensor] = {}
-    for path in _files(folder):
+    for path in tensor_files(folder):
         try:
             tensors.update(load_file(path))
         except (OSError, SafetensorError) as error:
             raise ConfigError(f"cannot read {path}: {error}") from error
     return Weights(tensors, str(folder), dtype, device)
-
-
-def _files(folder: Path) -> list[Path]:
-    single = folder / "model.safetensors"
-    if single.exists():
-        return [single]
-    index = folder / "model.safetensors.index.json"
-    if not index.exists():
-        raise ConfigError(f"model folder {folder}: neither {single.name} nor {index.name} is there")
-    try:
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise ConfigError(f"{index} is not a safetensors index") from error
-    return [folder / name for name in names]
