@@ -17,6 +17,8 @@ from prometheus_client.metrics_core import Metric
 
 # The parts of first-packet latency, in the order they pass.
 STAGES = ("split", "queue", "engine", "encode", "send")
+# What the stage "engine" consists of, where an engine can tell; the codec makes sound of codes.
+ENGINE_PARTS = ("prefill", "first_frame", "codec")
 
 OUTCOMES = ("ok", "cancelled", "error", "rejected", "expired", "shutdown")
 
@@ -39,6 +41,17 @@ _LOG_GROWTH = math.log(_GROWTH)
 _BUCKETS = int(math.log(_HIGHEST_S / _LOWEST_S) / _LOG_GROWTH) + 1
 
 
+def bucket_of(value_s: float) -> int:
+    """The 2 % bucket of a latency."""
+    held = min(max(value_s, _LOWEST_S), _HIGHEST_S)
+    return min(int(math.log(held / _LOWEST_S) / _LOG_GROWTH), _BUCKETS - 1)
+
+
+def bucket_s(bucket: int) -> float:
+    """What a bucket stands for: its middle, in seconds."""
+    return float(_LOWEST_S * _GROWTH ** (bucket + 0.5))
+
+
 class RollingLatency:
     """Quantiles of the last `window_s` seconds, in constant memory.
 
@@ -57,8 +70,7 @@ class RollingLatency:
 
     def add(self, value_s: float, now: float) -> None:
         """Count one value (seconds) at `now`."""
-        held = min(max(value_s, _LOWEST_S), _HIGHEST_S)
-        bucket = min(int(math.log(held / _LOWEST_S) / _LOG_GROWTH), _BUCKETS - 1)
+        bucket = bucket_of(value_s)
         second = int(now)
         if not self._seconds or self._seconds[-1][0] < second:
             self._expire(now)
@@ -84,10 +96,14 @@ class RollingLatency:
         for bucket, count in enumerate(self._sum):
             seen += count
             while len(found) < len(ranks) and seen >= ranks[len(found)]:
-                found.append(_LOWEST_S * _GROWTH ** (bucket + 0.5))
+                found.append(bucket_s(bucket))
             if len(found) == len(ranks):
                 break
         return found[0], found[1], found[2]
+
+    def of_second(self, second: int) -> dict[int, int]:
+        """How many values of one second (of `now`) fell into each bucket; see `bucket_s`."""
+        return next((dict(counts) for at, counts in reversed(self._seconds) if at == second), {})
 
     def clear(self) -> None:
         """Forget everything (what a prewarming utterance measured, for one)."""
@@ -184,7 +200,7 @@ class Metrics:
 
     def expect(self, *, codes: tuple[str, ...] = (), degraded: tuple[str, ...] = ()) -> None:
         """Make the series of known label values exist at zero, so that rates have a start."""
-        for stage in STAGES:
+        for stage in (*STAGES, *ENGINE_PARTS):
             self.stage.labels(stage)
             self.budget_misses.labels(stage)
         for outcome in OUTCOMES:
@@ -228,7 +244,8 @@ class Metrics:
         )
         self.stage = self._histogram(
             "rtts_stage_seconds",
-            "Parts of first-packet latency: split, queue, engine, encode, send.",
+            "Parts of first-packet latency: split, queue, engine, encode, send; and of the engine's, "
+            "where it can tell: prefill, first_frame, codec.",
             bounds,
             ("stage",),
         )
@@ -242,6 +259,11 @@ class Metrics:
             "rtts_budget_misses_total",
             "Contexts whose first packet missed their budget, by the stage that took longest.",
             ("stage",),
+        )
+        self.client_budget_misses = self._counter(
+            "rtts_client_budget_misses_total",
+            "Contexts whose first packet left within their budget and, as the client reported, "
+            "arrived after it: network or client.",
         )
 
     def _define_client(self) -> None:
@@ -393,6 +415,14 @@ class Metrics:
         )
         self.ready = self._gauge("rtts_ready", "1 when new sessions are accepted.")
         self.draining = self._gauge("rtts_draining", "1 while the server finishes its contexts.")
+        self.gpu_utilization = self._gauge(
+            "rtts_gpu_utilization_ratio", "How busy each GPU of the machine is, 0 to 1.", ("gpu",)
+        )
+        self.gpu_memory = self._gauge(
+            "rtts_gpu_memory_bytes",
+            "Memory of each GPU of the machine, by kind: used, total.",
+            ("gpu", "kind"),
+        )
         self.degraded = self._gauge(
             "rtts_degraded", "1 for each thing that works less well here than it could.", ("what",)
         )

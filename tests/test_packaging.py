@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 import tomllib
@@ -43,8 +44,28 @@ def test_wheel_is_complete(wheel: list[str], package: str) -> None:
     """The wheel has every file of the package, its data and `py.typed` too."""
     name = package.rpartition("/")[2]
     packed = {file.removeprefix(f"{name}/") for file in wheel if file.startswith(f"{name}/")}
-    assert packed == sources(package)
+    pages = {file for file in packed if file.startswith("server/browser/")}
+    assert packed - pages == sources(package)
     assert "py.typed" in packed
+
+
+def test_wheel_has_the_dashboard(wheel: list[str]) -> None:
+    """What the server serves at /dashboard/ is installed with it, its licence too."""
+    folder = "rtts/server/browser/dashboard/"
+    packed = {file.removeprefix(folder) for file in wheel if file.startswith(folder)}
+    assert packed == sources("clients/dashboard")
+    assert {"index.html", "vendor/uPlot.LICENSE"} <= packed
+
+
+def test_vendored_files_are_those_that_are_named() -> None:
+    """Every file of others in the dashboard is in THIRD_PARTY.md, byte for byte, with its licence."""
+    notices = (ROOT / "THIRD_PARTY.md").read_text(encoding="utf-8")
+    for file in (ROOT / "clients/dashboard/vendor").iterdir():
+        if file.suffix == ".LICENSE":
+            assert "MIT License" in file.read_text()
+            continue
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        assert f"| `{file.name}` | `{digest}` |" in notices
 
 
 def test_version_is_one() -> None:

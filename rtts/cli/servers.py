@@ -111,6 +111,7 @@ async def hosted(
         ssl_certfile=None,
         ssl_keyfile=None,
         prewarm_voices=(),
+        dashboard=False,
         dashboard_dir=None,
     )
     engine = make_engine(settings, is_brief=is_brief)

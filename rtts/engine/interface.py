@@ -274,6 +274,9 @@ class AudioProduced:
         last_of_segment: Nothing more of this segment follows.
         begun_s: Monotonic time at which the engine began to compute this segment; set on a
             segment's first event, else 0.
+        parts_s: Of an utterance's first audio, and only where the engine knows: how long each of
+            `rtts.metrics.ENGINE_PARTS` took, in seconds. Their sum is at most the time since
+            `begun_s`.
     """
 
     utterance_id: int
@@ -281,6 +284,7 @@ class AudioProduced:
     pcm: bytes
     last_of_segment: bool = False
     begun_s: float = 0.0
+    parts_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,11 +21,12 @@ from rtts.protocol import native
 from rtts.protocol.events import Error
 from rtts.server.auth import Gate, header
 from rtts.server.connection import Connection
+from rtts.server.figures import Figures
 from rtts.server.hub import Hub
 from rtts.server.limits import Place, Places
 from rtts.server.options import ServerOptions
 from rtts.server.readiness import Readiness
-from rtts.server.stats import SUBPROTOCOL, Feed, Figures, watch
+from rtts.server.stats import SUBPROTOCOL, Feed, encode, watch
 from rtts.server.websocket import EXTENSION, WebSocket, clip_reason
 
 Scope = Any
@@ -151,7 +152,9 @@ class Doorman:
             self._metrics.refusals.labels(error.code).inc()
             await refuse(scope, send, error, selected)
             return
-        watcher.push({"type": "stats", **self._figures.snapshot()})  # the page need not wait
+        # The page need not wait, and sees what was before it.
+        watcher.push(encode({"type": "stats", **self._figures.snapshot()}))
+        watcher.push(encode(self._figures.history()))
         try:
             socket: WebSocket = scope["extensions"][EXTENSION]
             socket.expect_pongs(PONG_TIMEOUT_S)

@@ -18,7 +18,6 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
-from starlette.staticfiles import StaticFiles
 
 from rtts.audio.opus import OpusLibrary
 from rtts.engine.interface import Capabilities, EngineMembers
@@ -26,10 +25,11 @@ from rtts.errors import AuthError, BadRequestError, InternalError, RttsError
 from rtts.metrics import Metrics
 from rtts.protocol import native
 from rtts.server.auth import Gate
+from rtts.server.dashboard import PageFiles, dashboard_dir
+from rtts.server.figures import Figures
 from rtts.server.handshake import error_body, error_headers
 from rtts.server.options import ServerOptions
 from rtts.server.readiness import Readiness
-from rtts.server.stats import Figures
 from rtts.session import Service
 
 NATIVE_PATH = "/v1/tts"
@@ -84,8 +84,8 @@ def build(surface: Surface) -> Starlette:
         Route("/v1/stats", endpoints.stats),
         Route(NATIVE_PATH, _upgrade_required),
     ]
-    if surface.options.dashboard_dir is not None:
-        files = StaticFiles(directory=surface.options.dashboard_dir, html=True)
+    if surface.options.dashboard:
+        files = PageFiles(surface.options.dashboard_dir or dashboard_dir())
         routes.append(Route("/dashboard", _to_dashboard))
         routes.append(Mount("/dashboard", files))
     cors = Middleware(

@@ -34,7 +34,9 @@ class ServerOptions:
         ssl_keyfile: Its private key, unless the certificate file holds it.
         prewarm_voices: Voices to load and try before the server says ready; none means the default
             voice.
-        dashboard_dir: Directory of static files to serve under /dashboard/.
+        dashboard: Serve the page that shows latencies, at /dashboard/. It holds no figures itself:
+            they come over `/v1/stats`, which needs a key where the server needs keys.
+        dashboard_dir: Serve this directory of static files there instead of the page rtts has.
         log_json: Write the line about each utterance as JSON; unset, where stderr is no terminal.
     """
 
@@ -52,6 +54,7 @@ class ServerOptions:
     ssl_certfile: Path | None = None
     ssl_keyfile: Path | None = None
     prewarm_voices: tuple[str, ...] = ()
+    dashboard: bool = True
     dashboard_dir: Path | None = None
     log_json: bool | None = None
 

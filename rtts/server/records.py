@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rtts.metrics import Metrics, RollingShare
+from rtts.server.history import History, is_late_at_client
 from rtts.session import ClientReport, UtteranceRecord
 
 utterances = logging.getLogger("rtts.utterance")
@@ -32,16 +33,26 @@ class RecordBook:
     """
 
     def __init__(
-        self, metrics: Metrics, publish: Callable[[dict[str, Any]], None], *, as_json: bool
+        self,
+        metrics: Metrics,
+        history: History,
+        publish: Callable[[dict[str, Any]], None],
+        *,
+        as_json: bool,
+        time_ms: Callable[[float], int],
     ) -> None:
         """Take what records go to.
 
         Args:
+            history: Remembers the last of them.
             publish: Takes each record as a message of the stats feed.
             as_json: Log lines as JSON rather than key=value.
+            time_ms: Unix time in milliseconds of a monotonic `now`.
         """
         self.budget = RollingShare()
         self._metrics = metrics
+        self._history = history
+        self._time_ms = time_ms
         self._publish = publish
         self._line: Line = json_line if as_json else logfmt_line
 
@@ -51,12 +62,18 @@ class RecordBook:
             self._observe_client(
                 record.first_packet_s, record.first_sound_s, record.underruns, record.stalled_s
             )
-            self._publish({"type": "client", **client_fields(record)})
+            message = {"type": "client", **client_fields(record)}
+            if self._history.take_client(record, message):
+                self._metrics.client_budget_misses.inc()
+                message["client_late"] = True
+            self._publish(message)
             return
         self._observe(record, now)
         fields = utterance_fields(record)
         utterances.info("%s", self._line({"event": "utterance", **fields}))
-        self._publish({"type": "request", **fields})
+        message = {"type": "request", "ended_ms": self._time_ms(now), **fields}
+        self._history.take(record, message)
+        self._publish(message)
 
     def _observe(self, record: UtteranceRecord, now: float) -> None:
         metrics = self._metrics
@@ -82,13 +99,15 @@ class RecordBook:
             record.client_underruns,
             record.client_stalled_s,
         )
+        if is_client_late(record):
+            metrics.client_budget_misses.inc()
 
     def _observe_first_packet(self, record: UtteranceRecord, now: float) -> None:
         metrics = self._metrics
         if record.first_packet_s is None:
             return
         metrics.first_packet.labels(record.codec, record.voice_kind).observe(record.first_packet_s)
-        for stage, seconds in record.stages.items():
+        for stage, seconds in (*record.stages.items(), *record.parts.items()):
             metrics.stage.labels(stage).observe(seconds)
         if record.from_first_text_s is not None:
             metrics.from_first_text.observe(record.from_first_text_s)
@@ -150,6 +169,7 @@ def utterance_fields(record: UtteranceRecord) -> dict[str, Any]:
         "first_packet_ms": _ms(record.first_packet_s),
         "from_first_text_ms": _ms(record.from_first_text_s),
         **{f"{stage}_ms": _ms(seconds) for stage, seconds in record.stages.items()},
+        **{f"{part}_ms": _ms(seconds) for part, seconds in record.parts.items()},
         "budget_ms": _ms(record.budget_s),
         "within_budget": record.within_budget,
         "guilty_stage": record.guilty_stage or None,
@@ -166,8 +186,16 @@ def utterance_fields(record: UtteranceRecord) -> dict[str, Any]:
         "client_first_sound_ms": _ms(record.client_first_sound_s),
         "client_underruns": record.client_underruns,
         "client_stalled_ms": _ms(record.client_stalled_s),
+        "client_late": is_client_late(record) or None,
     }
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def is_client_late(record: UtteranceRecord) -> bool:
+    """Whether its first packet left within its budget and, the client says, arrived after it."""
+    return is_late_at_client(
+        record.within_budget is True, record.budget_s, record.client_first_packet_s
+    )
 
 
 def client_fields(report: ClientReport) -> dict[str, Any]:

@@ -36,7 +36,10 @@ from rtts.protocol import native
 from rtts.server import http
 from rtts.server.auth import Gate
 from rtts.server.connection import LAST_WORDS_S
+from rtts.server.figures import Figures
+from rtts.server.gpu import GpuSampler
 from rtts.server.handshake import Doorman, deny
+from rtts.server.history import History
 from rtts.server.hub import Hub
 from rtts.server.lag import LagSampler
 from rtts.server.listener import Listener
@@ -44,7 +47,7 @@ from rtts.server.options import ServerOptions
 from rtts.server.prewarm import Prewarmer
 from rtts.server.readiness import Readiness
 from rtts.server.records import RecordBook
-from rtts.server.stats import Feed, Figures
+from rtts.server.stats import Feed
 from rtts.server.websocket import TransportOptions
 from rtts.session import OpusEffort, Service, SessionOptions
 
@@ -113,7 +116,15 @@ class Server:
         self._readiness = Readiness(self.service)
         self._feed = Feed(self.metrics)
         as_json = options.log_json if options.log_json is not None else not sys.stderr.isatty()
-        self._book = RecordBook(self.metrics, self._feed.publish, as_json=as_json)
+        history = History()
+        self._book = RecordBook(
+            self.metrics,
+            history,
+            self._feed.publish,
+            as_json=as_json,
+            time_ms=self.service.time_ms,
+        )
+        self._gpu = GpuSampler(self.metrics)
         self._lag = LagSampler(self.metrics, self.clock)
         self._hub = Hub(
             engine,
@@ -130,8 +141,11 @@ class Server:
             hub=self._hub,
             readiness=self._readiness,
             book=self._book,
+            history=history,
             lag=self._lag,
+            gpu=self._gpu,
             feed=self._feed,
+            troubles=self._troubles,
             clock=self.clock,
         )
         gate = Gate(options)
@@ -208,6 +222,7 @@ class Server:
         await self._listener.open()
         self._lag.start()
         self._figures.start()
+        self._gpu.start()
         await self._engine.start(self._hub.deliver)
 
     async def shutdown(self, drain_timeout_s: float) -> None:
@@ -239,6 +254,7 @@ class Server:
         self._stop_prewarming()
         self._lag.stop()
         self._figures.stop()
+        self._gpu.stop()
         await self._engine.close()
 
     # --- the engine -----------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rtts.metrics import STAGES
+from rtts.metrics import ENGINE_PARTS, STAGES
 
 
 @dataclass(slots=True)
@@ -27,6 +27,7 @@ class FirstPacket:
     back_at: float = 0.0
     built_at: float = 0.0
     sent_at: float = 0.0
+    parts_s: tuple[float, ...] = ()  # of the engine's stage, where it can tell
 
     @property
     def is_measured(self) -> bool:
@@ -52,7 +53,12 @@ class FirstPacket:
         pairs = zip(times, times[1:], strict=False)
         return {name: later - earlier for name, (earlier, later) in zip(STAGES, pairs, strict=True)}
 
+    def parts(self) -> dict[str, float]:
+        """Seconds of the engine's stage by part; empty where the engine does not tell."""
+        return dict(zip(ENGINE_PARTS, self.parts_s, strict=bool(self.parts_s)))
+
     def guilty_stage(self) -> str:
-        """The stage that took longest."""
-        stages = self.stages()
-        return max(stages, key=stages.__getitem__)
+        """The stage that took longest; of the engine's, the part that did, where that is known."""
+        stages, parts = self.stages(), self.parts()
+        guilty = max(stages, key=stages.__getitem__)
+        return max(parts, key=parts.__getitem__) if guilty == "engine" and parts else guilty

@@ -17,7 +17,9 @@ class UtteranceRecord:
             audio message was handed to the socket. None without audio.
         from_first_text_s: The same end, counted from the context's first text.
         stages: Seconds by stage (`rtts.metrics.STAGES`), adding up to `first_packet_s`; empty without audio.
-        guilty_stage: The longest stage of a context that missed its budget, else "".
+        parts: Seconds of the stage "engine" by part (`rtts.metrics.ENGINE_PARTS`), where known.
+        guilty_stage: The longest stage, or part of the engine's, of a context that missed its
+            budget, else "".
         busy_s: Engine seconds spent on it.
         rtf: `busy_s` divided by `audio_s`.
         widest_gap_s: Longest time between two of its audio messages.
@@ -44,6 +46,7 @@ class UtteranceRecord:
     first_packet_s: float | None
     from_first_text_s: float | None
     stages: dict[str, float]
+    parts: dict[str, float]
     budget_s: float
     within_budget: bool | None
     guilty_stage: str

@@ -205,6 +205,7 @@ class Voicing:
     def _hear(self, event: AudioProduced, spoken: SpokenSegment, arrived_at: float) -> None:
         if event.pcm and not self._latency.back_at:
             self._latency.begun_at = event.begun_s
+            self._latency.parts_s = event.parts_s
             self._latency.back_at = arrived_at
         is_last = event.last_of_segment
         is_final = (

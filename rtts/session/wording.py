@@ -175,6 +175,7 @@ def record(
         first_packet_s=latency.total_s if is_measured else None,
         from_first_text_s=latency.from_first_text_s if is_measured else None,
         stages=latency.stages() if is_measured else {},
+        parts=latency.parts() if is_measured else {},
         budget_s=options.budget_s,
         within_budget=within,
         guilty_stage=latency.guilty_stage() if within is False else "",

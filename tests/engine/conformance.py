@@ -50,6 +50,7 @@ from rtts.engine.interface import (
     WordsTimed,
     WordTimings,
 )
+from rtts.metrics import ENGINE_PARTS
 
 UNLIMITED_S = 1e6
 
@@ -154,6 +155,9 @@ class Ledger:
             assert event.begun_s == 0.0, "begun_s belongs to a segment's first audio"
         else:
             assert 0.0 < event.begun_s <= now, "begun_s is the engine's clock"
+        if event.parts_s:
+            assert not any(self.pcm.values()), "parts are of an utterance's first audio"
+            assert len(event.parts_s) == len(ENGINE_PARTS) and min(event.parts_s) >= 0.0
         self.pcm.setdefault(event.segment, bytearray()).extend(event.pcm)
         assert self.audio_s <= self.until_s + 1e-4, "audio outside the credit"
         if event.last_of_segment:

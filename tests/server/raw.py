@@ -38,11 +38,12 @@ def handshake(path: str = "/v1/tts", **headers: str) -> bytes:
     return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
 
-async def eventually(condition, timeout_s: float = 2.0) -> None:
-    """Wait until something is true; it never needs long."""
+async def eventually(condition, timeout_s: float = 2.0):
+    """Wait until something is true, and return it; it never needs long."""
     async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110 - conditions of any kind, in tests only
+        while not (found := condition()):  # noqa: ASYNC110 - conditions of any kind, in tests
             await asyncio.sleep(0.002)
+        return found
 
 
 class RawClient:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import httpx
 import pytest
@@ -259,6 +260,22 @@ async def test_the_dashboard_is_static_files(tmp_path):
             response = await http.get(path)
             assert response.status_code in (401, 404) and "secret" not in response.text
             assert response.json()["error"]
+
+
+async def test_the_dashboard_is_served_by_default():
+    """Open, with the headers of a page that trusts nothing; every file it names is there."""
+    async with ready(api_keys=("k",)) as server, client(server) as http:
+        page = await http.get("/dashboard/")
+        assert page.status_code == 200 and page.headers["content-type"].startswith("text/html")
+        policy = page.headers["content-security-policy"]
+        assert "default-src 'none'" in policy and "unsafe" not in policy
+        assert page.headers["x-content-type-options"] == "nosniff"
+        named = re.findall(r'(?:src|href)="([^"#:]+)"', page.text)
+        assert "main.js" in named
+        for file in named:
+            assert (await http.get(f"/dashboard/{file}")).status_code == 200, file
+    async with ready(dashboard=False) as server, client(server) as http:
+        assert (await http.get("/dashboard/")).status_code == 404
 
 
 async def test_nothing_of_a_query_is_logged(caplog):

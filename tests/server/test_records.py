@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import re
@@ -11,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rtts.metrics import Metrics
+from rtts.server.history import History
 from rtts.server.records import RecordBook, json_line, logfmt_line, utterance_fields
 from rtts.session import ClientReport, UtteranceRecord
 
@@ -20,7 +22,8 @@ def record(**changes) -> UtteranceRecord:
         "session": "s_1", "ctx": "c", "stream": 1, "engine": "tone", "voice": "tone", "voice_kind": "preset",
         "language": "en", "codec": "opus", "container": "raw", "chars": 51, "segments": 2,
         "audio_s": 3.0, "reason": "completed", "code": "", "first_packet_s": 0.0123,
-        "from_first_text_s": 0.5, "stages": {"split": 0.001, "queue": 0.0113}, "budget_s": 0.5,
+        "from_first_text_s": 0.5, "stages": {"split": 0.001, "queue": 0.0113}, "parts": {},
+        "budget_s": 0.5,
         "within_budget": True, "guilty_stage": "", "busy_s": 0.3, "rtf": 0.1, "stalls": 1,
         "stalled_s": 0.25, "max_lead_s": 2.5, "widest_gap_s": 0.08, "cancelled_by": "", "cancel_s": None, "voice_cached": True, "client_first_packet_s": None,
         "client_first_sound_s": None, "client_underruns": None, "client_stalled_s": None,
@@ -33,8 +36,11 @@ def record(**changes) -> UtteranceRecord:
 def book():
     published = []
     metrics = Metrics(budget_s=0.5, version="0")
-    book = RecordBook(metrics, published.append, as_json=True)
-    book.metrics, book.published = metrics, published
+    history = History()
+    book = RecordBook(
+        metrics, history, published.append, as_json=True, time_ms=lambda now: round(1000 * now)
+    )
+    book.metrics, book.published, book.history = metrics, published, history
     return book
 
 
@@ -95,6 +101,26 @@ def test_what_clients_report_is_observed_whenever_it_comes(book):
     assert value(book, "rtts_client_stall_seconds_total") == 0.5
     assert value(book, "rtts_streams_total", outcome="ok") == 1
     assert [message["type"] for message in book.published] == ["request", "client"]
+
+
+def test_a_context_that_left_in_time_and_came_late_is_a_miss_of_the_client(book):
+    """Counted once, whether the client says so before the record or after it; never a hit less."""
+    book.take(record(client_first_packet_s=0.6), 1003.5)
+    assert book.published[-1]["client_late"] is True
+    book.take(record(ctx="d", within_budget=True), 1003.6)
+    late = ClientReport(
+        session="s_1", ctx="d", first_packet_s=0.7, first_sound_s=0.8, underruns=0, stalled_s=None,
+        output_latency_s=None,
+    )  # fmt: skip
+    for _ in range(2):
+        book.take(late, 1004.0)
+    book.take(record(ctx="e", within_budget=False, guilty_stage="queue"), 1004.0)
+    book.take(dataclasses.replace(late, ctx="e"), 1004.0)  # the server's own miss is not doubled
+    book.take(dataclasses.replace(late, ctx="nobody"), 1004.0)
+    assert value(book, "rtts_client_budget_misses_total") == 2
+    assert value(book, "rtts_budget_hits_total") == 2
+    book.history.close_second({}, {})
+    assert book.history.window().misses == {"client": 2, "queue": 1}
 
 
 def test_one_canonical_line(book, caplog):

@@ -13,8 +13,8 @@ from websockets.exceptions import InvalidStatus
 
 from rtts.errors import OverloadedError
 from rtts.metrics import Metrics
-from rtts.server import stats
-from rtts.server.stats import MAX_WAITING, MAX_WATCHERS, Feed, Watcher
+from rtts.server import figures, stats
+from rtts.server.stats import MAX_WAITING, MAX_WATCHERS, Feed, Watcher, encode
 from tests.server.raw import RawClient, eventually, handshake
 from tests.server.rig import ready, talking
 
@@ -38,12 +38,12 @@ async def test_a_watcher_loses_nothing_untold(steps):
         watcher, pushed, read = Watcher(), 0, []
         for step in steps:
             if step == "push":
-                watcher.push({"type": "request", "n": pushed})
+                watcher.push(encode({"type": "request", "n": pushed}))
                 pushed += 1
             elif watcher._waiting or watcher._n_dropped:
-                read.append(await watcher.next())
+                read.append(json.loads(await watcher.next()))
         while watcher._waiting or watcher._n_dropped:
-            read.append(await watcher.next())
+            read.append(json.loads(await watcher.next()))
         expected = 0
         for message in read:
             if message["type"] == "dropped":
@@ -56,7 +56,7 @@ async def test_a_watcher_loses_nothing_untold(steps):
 
 async def test_stats_and_requests_are_pushed(monkeypatch):
     """One snapshot at once, one each second, one record for each context; no text."""
-    monkeypatch.setattr(stats, "INTERVAL_S", 0.05)
+    monkeypatch.setattr(figures, "INTERVAL_S", 0.05)
     async with ready() as server, talking(server) as talk:
         async with connect(feed_url(server), subprotocols=["rtts-stats.v1"]) as ws:
             assert ws.subprotocol == "rtts-stats.v1"

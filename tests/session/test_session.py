@@ -17,6 +17,7 @@ from rtts.engine.interface import (
 )
 from rtts.engine.tone import ToneOptions
 from rtts.errors import MalformedJsonError, ResumeFailedError
+from rtts.metrics import ENGINE_PARTS
 from rtts.protocol.audio_message import split_packets
 from rtts.protocol.events import (
     Audio,
@@ -630,7 +631,10 @@ def test_first_packet_is_split_by_stage_and_adds_up():
     world.advance(10)
     (record,) = world.session.take_records()
     assert isinstance(record, UtteranceRecord)
-    assert record.guilty_stage in ("queue", "engine")
+    # The engine tells its parts, so it is one of them that is guilty; they are parts of its stage.
+    assert record.guilty_stage == "prefill"
+    assert set(record.parts) == set(ENGINE_PARTS)
+    assert sum(record.parts.values()) == pytest.approx(record.stages["engine"], abs=0.01)
     assert record.within_budget is False
     assert world.service.budget_hit_rate == 0.0
 

@@ -225,6 +225,7 @@ class CpuEngine:
     def _make(self, utterance: Utterance, voice: CpuVoice, now: float) -> SegmentSpeech:
         """Begin the first segment or go on with it, where no audio is at hand."""
         head = utterance.segments[0]
+        began = self._clock()
         if utterance.speech is None:
             seed = self._options.seed if utterance.start.seed is None else utterance.start.seed
             utterance.speech = voice.begin(
@@ -236,17 +237,23 @@ class CpuEngine:
             )
             utterance.begun_segments += 1
             utterance.begun_s = now
+        read = self._clock()
         if not utterance.pcm and not utterance.speech.is_done:
             made = utterance.speech.advance()
             utterance.pcm = to_pcm(made.samples, self._gain)
             if made.words and utterance.start.word_timings:
                 self._outbox.append(WordsTimed(utterance.id, head.segment, made.words, exact=True))
+        if not utterance.is_heard:
+            utterance.read_s += read - began
+            utterance.made_s += self._clock() - read
         return utterance.speech
 
     def _give(self, utterance: Utterance, speech: SegmentSpeech, now: float) -> None:
         """Hand out the next chunk, and close the segment after its last."""
         options = self._options
         chunk_s = options.chunk_s if utterance.is_heard else options.first_chunk_s
+        # What renders the samples is one network here: the codec's part is in the first frame's.
+        parts_s = () if utterance.is_heard else (utterance.read_s, utterance.made_s, 0.0)
         chunk = utterance.take_chunk(2 * round(chunk_s * SAMPLE_RATE_HZ), now)
         is_last = speech.is_done and not utterance.pcm
         is_begun = utterance.begun_s > 0.0  # and not told yet
@@ -261,7 +268,7 @@ class CpuEngine:
                     SegmentWarned(utterance.id, segment, "partly_unspeakable", message)
                 )
             self._outbox.append(
-                AudioProduced(utterance.id, segment, chunk, is_last, utterance.begun_s)
+                AudioProduced(utterance.id, segment, chunk, is_last, utterance.begun_s, parts_s)
             )
             utterance.begun_s = 0.0
         if is_last:

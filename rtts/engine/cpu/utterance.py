@@ -42,6 +42,8 @@ class Utterance:
         given_samples: Audio handed out.
         begun_segments: How many segments were begun.
         busy_s: Work spent.
+        read_s: Work spent on reading text before the first audio.
+        made_s: Work spent on the first audio after that.
     """
 
     start: StartUtterance
@@ -58,6 +60,8 @@ class Utterance:
     given_samples: int = 0
     begun_segments: int = 0
     busy_s: float = 0.0
+    read_s: float = 0.0
+    made_s: float = 0.0
 
     @property
     def id(self) -> int:

@@ -354,7 +354,11 @@ class ToneEngine:
         stop_samples = segment.made_samples + samples
         last = stop_samples == segment.length_samples
         pcm = render(segment.table, segment.made_samples, stop_samples, segment.length_samples)
-        self._outbox.append(AudioProduced(utterance.id, segment.index, pcm, last, begun_s))
+        parts_s: tuple[float, ...] = ()
+        if not utterance.made_chunks and cost_s > 0:  # what it pretends to do first is the prompt
+            delay_s = self._options.first_chunk_delay_s
+            parts_s = (delay_s, cost_s - delay_s, 0.0)
+        self._outbox.append(AudioProduced(utterance.id, segment.index, pcm, last, begun_s, parts_s))
         segment.made_samples = stop_samples
         self._account(utterance, samples, cost_s, now)
         if last:
