@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from rtts.engine.qwen.config import ModelConfig, ModelType
-from rtts.engine.qwen.tokenizer import TextTokenizer
+from rtts.engine.qwen.tokenizer import StableText, TextTokenizer
 from rtts.errors import BadRequestError, UnknownVoiceError, UnsupportedLanguageError
 
 
@@ -207,6 +207,10 @@ class PromptBuilder:
         Leading newlines go: byte pairs would merge them with the role's own.
         """
         return self._tokenizer.encode(text.lstrip("\r\n"))
+
+    def stable_text(self) -> StableText:
+        """For text that arrives: its ids as they become certain."""
+        return StableText(self._tokenizer)
 
     def _instruct_ids(self, instruct: str) -> list[int]:
         if not instruct:

@@ -9,7 +9,7 @@ segment is the first near-silent frame around where the text's length puts it. I
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -23,19 +23,49 @@ _LATEST = 1.3  # where it ends, pause or not
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One segment as ids.
+    """One segment.
 
     Attributes:
         index: Its number on the wire.
-        ids: Text ids where it begins a take.
-        joined_ids: Text ids behind the segment before it: a space first, where the script needs one.
+        text: Without white space around it.
+        joined: `text` behind the segment before it: a space first, where the script needs one.
+        ids: How many text ids it has, or one fewer or more, depending on what it is joined to.
         expected: Frames it should take.
     """
 
     index: int
-    ids: tuple[int, ...]
-    joined_ids: tuple[int, ...]
+    text: str
+    joined: str
+    ids: int
     expected: float
+
+
+class Reader:
+    """Segments of a take to ids, released as soon as no later segment can change them.
+
+    However a text is cut, at a space or behind the punctuation of a script without spaces, the ids are
+    those of the whole text. A space begins a pre-token, so a text before one is final; wide
+    punctuation joins the letters behind it into one, so it is held until they come. Where a text is
+    cut between letters (a word without end, or a client that wants to hear it now) it is released.
+
+    Owner: engine thread.
+    """
+
+    def __init__(self, builder: PromptBuilder) -> None:
+        self._stable = builder.stable_text()
+        self._has_begun = False
+
+    def read(self, segment: Segment) -> list[int]:
+        """Take a segment in; the ids that are certain, at least one of the first segment's."""
+        ids = self._stable.feed(segment.joined if self._has_begun else segment.text)
+        if not ids or not _joins_letters(segment.text[-1]):
+            ids += self._stable.flush()
+        self._has_begun = True
+        return ids
+
+    def end(self) -> list[int]:
+        """No segment follows: the ids that were held."""
+        return self._stable.flush()
 
 
 class TextQueue:
@@ -51,19 +81,14 @@ class TextQueue:
         self.is_finished = False
 
     def append(self, index: int, text: str) -> Segment | None:
-        """Take in a segment; None where it has nothing to speak.
-
-        Segments end at word boundaries, so the ids of each are final: a space starts a new
-        pre-token, and byte pairs do not merge across pre-tokens.
-        """
+        """Take in a segment; None where it has nothing to speak."""
         text = text.strip()
         if not any(character.isalnum() for character in text):
             return None
-        ids = joined_ids = tuple(self._builder.text_ids(text))
-        if _needs_space(self._previous, text):
-            joined_ids = tuple(self._builder.text_ids(f" {text}"))
-        self._previous = text
-        segment = Segment(index, ids, joined_ids, expected_frames(text))
+        joined = f" {text}" if self._previous and not _is_wide(self._previous) else text
+        self._previous = text[-1]
+        ids = len(self._builder.text_ids(text))
+        segment = Segment(index, text, joined, ids, expected_frames(text))
         self.waiting.append(segment)
         return segment
 
@@ -72,10 +97,9 @@ class TextQueue:
         self.waiting.extendleft(reversed(segments))
 
 
-def _needs_space(before: str, after: str) -> bool:
-    if not before:
-        return False
-    return not (_is_wide(before[-1]) or _is_wide(after[0]))
+def _joins_letters(last: str) -> bool:
+    """Whether letters behind this character would be one pre-token with it, no space between."""
+    return _is_wide(last) and not last.isalnum()
 
 
 def _is_wide(character: str) -> bool:
@@ -115,10 +139,12 @@ class Take:
         given: Text ids of its segments; it takes at least as many steps.
         fed: Its segments, in order.
         pending: Text ids of the steps after the next prompt row.
+        reader: Makes them of segments that are added.
     """
 
     prompt: Prompt
     layout: Layout
+    reader: Reader
     watch: EndingWatch
     endings: EndingOptions
     is_open: bool
@@ -150,12 +176,13 @@ class Take:
         assert self.is_open
         first = self.frames + len(self.pending) + (1 if self.frames == 0 else 0)
         self.enter(segment, first)
-        self.pending.extend(segment.joined_ids)
+        self.pending.extend(self.reader.read(segment))
 
     def close(self) -> None:
         """No more text for this take."""
         if self.is_open:
             self.is_open = False
+            self.pending.extend(self.reader.end())
             self.pending.append(self.end_id)
 
     @property
@@ -199,17 +226,9 @@ class Take:
 
     def enter(self, segment: Segment, first_frame: int) -> None:
         """Note that a segment's first id goes in with the frame of that number."""
-        self.given += len(segment.joined_ids if self.fed else segment.ids)
+        self.given += segment.ids
         before = self.fed[-1].expected_end if self.fed else 0.0
         self.fed.append(_Fed(segment, first_frame, before + segment.expected))
-
-
-def _joined(segments: Iterable[Segment]) -> list[int]:
-    """The ids of segments that begin a take."""
-    ids: list[int] = []
-    for segment in segments:
-        ids += segment.joined_ids if ids else segment.ids
-    return ids
 
 
 class TakePlanner:
@@ -235,7 +254,8 @@ class TakePlanner:
             return False
         if queue.is_finished or reference is None:
             return True
-        known = len(_joined(queue.waiting))
+        reader = Reader(self._builder)
+        known = sum(len(reader.read(segment)) for segment in queue.waiting)
         return known >= self._builder.text_needed(reference)
 
     def begin(self, queue: TextQueue, head_rows: int, reference: Reference | None) -> Take:
@@ -264,7 +284,7 @@ class TakePlanner:
             return None
         count, ids, expected = 0, 0, 0.0
         for segment in queue.waiting:
-            ids, expected = ids + len(segment.joined_ids), expected + segment.expected
+            ids, expected = ids + segment.ids + 1, expected + segment.expected
             # the text's rows and the frames it may take must fit into the slot
             if ids + budget_frames(expected, self._endings) > room:
                 break
@@ -277,8 +297,10 @@ class TakePlanner:
         self, queue: TextQueue, count: int, head_rows: int, reference: Reference | None
     ) -> Take:
         segments = [queue.waiting.popleft() for _ in range(count)]
-        prompt = self._builder.complete(_joined(segments), reference)
-        take = self._take(prompt, Layout.COMPLETE, head_rows, is_open=False)
+        reader = Reader(self._builder)
+        ids = [id_ for segment in segments for id_ in reader.read(segment)]
+        prompt = self._builder.complete([*ids, *reader.end()], reference)
+        take = self._take(prompt, Layout.COMPLETE, reader, head_rows, is_open=False)
         for segment in segments:
             take.enter(segment, 0)
         return take
@@ -287,25 +309,30 @@ class TakePlanner:
         self, queue: TextQueue, head_rows: int, reference: Reference | None
     ) -> Take:
         needed = self._builder.text_needed(reference)
-        segments: list[Segment] = []
+        reader = Reader(self._builder)
+        begun: list[tuple[Segment, int]] = []
         ids: list[int] = []
-        while queue.waiting and (len(ids) < needed or not segments):
-            segments.append(queue.waiting.popleft())
-            ids = _joined(segments)
+        while queue.waiting and (len(ids) < needed or not begun):
+            segment = queue.waiting.popleft()
+            begun.append((segment, len(ids) - (needed - 1)))
+            ids += reader.read(segment)
         ended = queue.is_finished and not queue.waiting
+        if ended:
+            ids += reader.end()
         prompt = self._builder.streaming(ids, ended=ended, reference=reference)
-        take = self._take(prompt, Layout.STREAMING, head_rows, is_open=not ended)
+        take = self._take(prompt, Layout.STREAMING, reader, head_rows, is_open=not ended)
         take.pending.extend(prompt.trailing)
-        first = -(needed - 1)
-        for segment in segments:
+        for segment, first in begun:
             take.enter(segment, max(0, first))
-            first += len(segment.joined_ids if len(take.fed) > 1 else segment.ids)
         return take
 
-    def _take(self, prompt: Prompt, layout: Layout, head_rows: int, *, is_open: bool) -> Take:
+    def _take(
+        self, prompt: Prompt, layout: Layout, reader: Reader, head_rows: int, *, is_open: bool
+    ) -> Take:
         return Take(
             prompt=prompt,
             layout=layout,
+            reader=reader,
             watch=EndingWatch(self._endings),
             endings=self._endings,
             is_open=is_open,
