@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from rtts.audio.g711 import encode_alaw, encode_mulaw
+from rtts.audio.mp3 import BITRATES_BPS, Mp3Packer, mp3_available
+from rtts.audio.mp3 import RATES_HZ as MP3_RATES_HZ
 from rtts.audio.opus import OPUS_RATES_HZ, opus_available
 from rtts.audio.pcm import SAMPLE_BYTES
 from rtts.audio.resample import Resampler
@@ -36,7 +38,7 @@ __all__ = [
     "supported_formats",
 ]
 
-Codec = Literal["opus", "pcm_s16le", "mulaw", "alaw"]
+Codec = Literal["opus", "pcm_s16le", "mulaw", "alaw", "mp3"]
 Container = Literal["raw", "ogg", "wav"]
 
 FRAMES_MS: Final = (10, 20, 40, 60)
@@ -79,7 +81,8 @@ class SupportedFormat:
     sample_rate: tuple[int, ...]
 
 
-_PCM_RATES_HZ: Final = (8_000, 16_000, 24_000, 48_000)
+# What telephones, models, files and the hosted services' clients ask for.
+_PCM_RATES_HZ: Final = (8_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)
 
 SUPPORTED_FORMATS: Final = (
     SupportedFormat("opus", "raw", OPUS_RATES_HZ),
@@ -88,14 +91,18 @@ SUPPORTED_FORMATS: Final = (
     SupportedFormat("pcm_s16le", "wav", _PCM_RATES_HZ),
     SupportedFormat("mulaw", "raw", (8_000,)),
     SupportedFormat("alaw", "raw", (8_000,)),
+    SupportedFormat("mp3", "raw", MP3_RATES_HZ),
 )
 
 
 def supported_formats() -> tuple[SupportedFormat, ...]:
-    """`SUPPORTED_FORMATS`, less Opus on a machine without libopus."""
-    if opus_available():
+    """`SUPPORTED_FORMATS`, less Opus and MP3 on a machine without their encoders."""
+    absent = {"opus"} if not opus_available() else set()
+    if not mp3_available():
+        absent.add("mp3")
+    if not absent:
         return SUPPORTED_FORMATS
-    return tuple(offer for offer in SUPPORTED_FORMATS if offer.codec != "opus")
+    return tuple(offer for offer in SUPPORTED_FORMATS if offer.codec not in absent)
 
 
 def resolve_format(
@@ -109,10 +116,10 @@ def resolve_format(
     """The format a client asks for.
 
     Args:
-        codec: "opus", "pcm_s16le", "mulaw" or "alaw".
+        codec: "opus", "pcm_s16le", "mulaw", "alaw" or "mp3".
         container: "raw", "ogg" (Opus) or "wav" (PCM).
         sample_rate: Hz; None takes the source's, or else the next higher one there is.
-        bitrate: Opus only (other codecs have one bitrate, and this argument means nothing).
+        bitrate: Opus and MP3 only (other codecs have one bitrate, and this argument means nothing).
         frame_ms: Opus only, likewise.
         source_rate: Hz, of the PCM that will be encoded.
 
@@ -125,12 +132,16 @@ def resolve_format(
     if offer is None:
         if codec == "opus" and not opus_available():
             raise _unsupported("opus on a server without libopus")
+        if codec == "mp3" and not mp3_available():
+            raise _unsupported("mp3 on a server without lameenc (pip install lameenc)")
         raise _unsupported(f"{str(codec)[:32]!r} in container {str(container)[:32]!r}")
     if sample_rate is None:
         higher = [rate for rate in offer.sample_rate if rate >= source_rate]
         sample_rate = min(higher, default=max(offer.sample_rate))
     elif sample_rate not in offer.sample_rate:
         raise _unsupported(f"{codec} at {sample_rate} Hz")
+    if offer.codec == "mp3":
+        return _mp3_format(sample_rate, bitrate)
     if offer.codec != "opus":
         bits = sample_rate * _SAMPLE_BITS[offer.codec]
         return AudioFormat(offer.codec, offer.container, sample_rate, bitrate=bits, frame_ms=0)
@@ -141,6 +152,16 @@ def resolve_format(
     if frame_ms not in FRAMES_MS:
         raise _unsupported(f"opus in packets of {frame_ms} ms")
     return AudioFormat("opus", offer.container, sample_rate, bitrate=bitrate, frame_ms=frame_ms)
+
+
+def _mp3_format(sample_rate: int, bitrate: int | None) -> AudioFormat:
+    bitrate = DEFAULT_BITRATE if bitrate is None else bitrate
+    if bitrate not in BITRATES_BPS[sample_rate]:
+        raise UnsupportedFormatError(
+            f"mp3 at {sample_rate} Hz and {bitrate} bit/s is not supported; its bitrates are "
+            + ", ".join(map(str, BITRATES_BPS[sample_rate]))
+        )
+    return AudioFormat("mp3", "raw", sample_rate, bitrate=bitrate, frame_ms=0)
 
 
 def _unsupported(what: str) -> UnsupportedFormatError:
@@ -173,7 +194,7 @@ def make_encoder(
         serial: Ogg: identifies the stream in its file; None draws one at random.
 
     Raises:
-        ConfigError: `fmt` is Opus and there is no libopus.
+        ConfigError: `fmt` is Opus and there is no libopus, or MP3 and there is no LAME.
     """
     resampler = None
     if source_rate_hz != fmt.sample_rate:
@@ -186,6 +207,8 @@ def make_encoder(
             return StreamEncoder(opus, resampler)
         serial = random.getrandbits(32) if serial is None else serial
         return StreamEncoder(OggOpusPacker(opus, fmt.sample_rate, serial), resampler)
+    if fmt.codec == "mp3":
+        return StreamEncoder(Mp3Packer(fmt.sample_rate, bitrate=fmt.bitrate), resampler)
     header = wav_header(fmt.sample_rate) if fmt.container == "wav" else b""
     code = {"mulaw": encode_mulaw, "alaw": encode_alaw}.get(fmt.codec)
     return StreamEncoder(SamplePacker(code, header), resampler)

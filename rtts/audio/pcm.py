@@ -49,3 +49,8 @@ def round_s16(samples: NDArray[np.float32]) -> bytes:
     np.rint(samples, out=samples)
     np.clip(samples, -32767.0, 32767.0, out=samples)
     return samples.astype("<i2").tobytes()
+
+
+def to_f32(pcm: bytes) -> bytes:
+    """PCM as 32-bit little-endian floats in [-1, 1), for clients that ask for those."""
+    return (np.frombuffer(pcm, "<i2").astype("<f4") / np.float32(32768)).tobytes()

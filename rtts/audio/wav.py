@@ -1,4 +1,4 @@
-"""WAV: the header before s16le mono PCM, and reading such a file back.
+"""WAV: the header before mono samples, and reading such a file back.
 
 A header that is sent before the length is known says 0xFFFFFFFF for both sizes, which players take
 as "to the end". This module knows nothing about how the PCM was made.
@@ -16,6 +16,8 @@ _CHUNK: Final = struct.Struct("<4sI")
 _FORMAT: Final = struct.Struct("<HHIIHH")
 _UNKNOWN_SIZE: Final = 0xFFFF_FFFF
 _PCM: Final = 1
+# Format tags of mmreg.h, and the bytes of a sample.
+_CODINGS: Final = {"s16": (_PCM, 2), "f32": (3, 4), "alaw": (6, 1), "mulaw": (7, 1)}
 _EXTENSIBLE: Final = 0xFFFE  # then the real format is in the first bytes of the sub-format GUID
 _SUBFORMAT_AT: Final = 24
 
@@ -32,20 +34,22 @@ class Wav(NamedTuple):
     pcm: bytes
 
 
-def wav_header(sample_rate_hz: int, samples: int | None = None) -> bytes:
-    """The 44 bytes before the PCM of a mono file.
+def wav_header(sample_rate_hz: int, samples: int | None = None, coding: str = "s16") -> bytes:
+    """The 44 bytes before the samples of a mono file.
 
     Args:
-        sample_rate_hz: Of the PCM.
+        sample_rate_hz: Of the samples.
         samples: How many follow; None where that is not known yet.
+        coding: "s16", "f32", "alaw" or "mulaw".
 
     Raises:
         ValueError: More samples than the format's 32-bit sizes can say.
     """
+    tag, sample_bytes = _CODINGS[coding]
     if samples is None:
         riff_size = data_size = _UNKNOWN_SIZE
     else:
-        data_size = samples * SAMPLE_BYTES
+        data_size = samples * sample_bytes
         riff_size = data_size + _HEADER.size - _CHUNK.size
         if not 0 <= riff_size < _UNKNOWN_SIZE:
             raise ValueError(f"{samples} samples do not fit a WAV file")
@@ -55,12 +59,12 @@ def wav_header(sample_rate_hz: int, samples: int | None = None) -> bytes:
         b"WAVE",
         b"fmt ",
         _FORMAT.size,
-        _PCM,
+        tag,
         1,
         sample_rate_hz,
-        sample_rate_hz * SAMPLE_BYTES,
-        SAMPLE_BYTES,
-        8 * SAMPLE_BYTES,
+        sample_rate_hz * sample_bytes,
+        sample_bytes,
+        8 * sample_bytes,
         b"data",
         data_size,
     )

@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
-Codec = Literal["opus", "pcm_s16le", "mulaw", "alaw"]
+Codec = Literal["opus", "pcm_s16le", "mulaw", "alaw", "mp3"]
 Container = Literal["raw", "ogg", "wav"]
 
 ContextId = Annotated[str, Meta(min_length=1, max_length=128)]
@@ -52,7 +52,7 @@ class Format(Message, frozen=True):
         container: `raw` puts packets or samples into messages as they are; `ogg` (Opus) and `wav`
             (PCM) make a file of the payloads in a row.
         sample_rate: Hz; by default the codec's natural one (Opus, PCM 24000; G.711 8000).
-        bitrate: Opus bits per second (the range is RFC 6716's).
+        bitrate: Bits per second of Opus (the range is RFC 6716's) and of MP3 (its own steps).
         frame_ms: Opus packet length.
     """
 

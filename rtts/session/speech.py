@@ -65,7 +65,7 @@ class Speech:
             frame_ms=fmt.frame_ms if fmt.codec == "opus" else 0,
             packets_per_message=self._per_message,
             pre_skip=self._encoder.pre_skip,
-            bitrate=fmt.bitrate if fmt.codec == "opus" else 0,
+            bitrate=fmt.bitrate if fmt.codec in ("opus", "mp3") else 0,
         )
 
     @property

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtts.audio import opus
+from rtts.audio import formats, opus
 from rtts.audio.formats import (
     BITRATE_RANGE,
     FRAMES_MS,
@@ -33,7 +34,8 @@ def test_defaults() -> None:
         ("opus", 22_050, 24_000),
         ("opus", 44_100, 48_000),
         ("opus", 96_000, 48_000),
-        ("pcm_s16le", 22_050, 24_000),
+        ("pcm_s16le", 22_050, 22_050),
+        ("pcm_s16le", 23_000, 24_000),
         ("pcm_s16le", 6_000, 8_000),
         ("alaw", 24_000, 8_000),
     ],
@@ -57,11 +59,12 @@ def test_all_that_is_offered_can_be_made(offer: object) -> None:
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ({"codec": "mp3"}, "'mp3'"),
+        ({"codec": "vorbis"}, "'vorbis'"),
         ({"codec": "pcm_s16le", "container": "ogg"}, "'pcm_s16le' in container 'ogg'"),
         ({"codec": "opus", "container": "wav"}, "'opus' in container 'wav'"),
         ({"codec": "opus", "sample_rate": 44_100}, "opus at 44100 Hz"),
-        ({"codec": "pcm_s16le", "sample_rate": 22_050}, "pcm_s16le at 22050 Hz"),
+        ({"codec": "pcm_s16le", "sample_rate": 11_025}, "pcm_s16le at 11025 Hz"),
+        ({"codec": "mp3", "sample_rate": 8_000}, "mp3 at 8000 Hz"),
         ({"codec": "mulaw", "sample_rate": 16_000}, "mulaw at 16000 Hz"),
         ({"codec": "opus", "sample_rate": 0}, "opus at 0 Hz"),
         ({"bitrate": 5_999}, "5999 bit/s"),
@@ -114,7 +117,7 @@ def test_opus_options_mean_nothing_to_other_codecs() -> None:
 def test_without_libopus(monkeypatch: pytest.MonkeyPatch) -> None:
     """Opus is neither listed nor made, and the reason is given; everything else works."""
     monkeypatch.setattr(opus, "_LOADED", {None: ConfigError("no libopus found")})
-    assert {offer.codec for offer in supported_formats()} == {"pcm_s16le", "mulaw", "alaw"}
+    assert {offer.codec for offer in supported_formats()} == {"pcm_s16le", "mulaw", "alaw", "mp3"}
     with pytest.raises(UnsupportedFormatError, match=r"without libopus.*supported: pcm_s16le"):
         resolve_format("opus")
     with pytest.raises(ConfigError, match="no libopus"):
@@ -122,3 +125,36 @@ def test_without_libopus(monkeypatch: pytest.MonkeyPatch) -> None:
     for offer in supported_formats():
         encoder = make_encoder(resolve_format(offer.codec, offer.container), 24_000)
         assert encoder.encode(voice(4800)) + encoder.flush()
+
+
+def test_mp3_has_the_bitrates_of_its_standard() -> None:
+    """Other ones are refused, with those that there are."""
+    assert resolve_format("mp3", "raw", 44_100, 128_000).bitrate == 128_000
+    with pytest.raises(UnsupportedFormatError, match="33000 bit/s.*64000"):
+        resolve_format("mp3", "raw", 24_000, 33_000)
+
+
+def test_without_lame(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MP3 is neither listed nor made, and the remedy is named."""
+    monkeypatch.setattr(formats, "mp3_available", lambda: False)
+    assert "mp3" not in {offer.codec for offer in supported_formats()}
+    with pytest.raises(UnsupportedFormatError, match="pip install lameenc"):
+        resolve_format("mp3")
+
+
+@pytest.mark.skipif(not formats.mp3_available(), reason="no LAME on this machine")
+@pytest.mark.parametrize("chunk", [7, 480, 24_000])
+def test_mp3_is_the_same_for_every_chunking(chunk: int) -> None:
+    """The frames, in a row, do not depend on how the samples came; all of them are counted."""
+    pcm = (np.sin(np.arange(24_000) / 20) * 8000).astype("<i2").tobytes()
+    whole = make_encoder(resolve_format("mp3", "raw", 24_000, 64_000), 24_000)
+    expected = whole.encode(pcm) + whole.flush()
+    encoder = make_encoder(resolve_format("mp3", "raw", 24_000, 64_000), 24_000)
+    packets = []
+    for at in range(0, len(pcm), 2 * chunk):
+        packets += encoder.encode(pcm[at : at + 2 * chunk])
+    packets += encoder.flush()
+    joined = b"".join(packet.payload for packet in packets)
+    assert joined == b"".join(packet.payload for packet in expected)
+    assert sum(packet.samples for packet in packets) == encoder.samples_out == 24_000
+    assert len(joined) == pytest.approx(8000, rel=0.1)

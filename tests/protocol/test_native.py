@@ -260,7 +260,7 @@ def test_a_bad_field_is_named(data: str, complaint: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "chosen", [{"codec": "mp3"}, {"container": "webm"}, {"frame_ms": 30}, {"codec": ""}]
+    "chosen", [{"codec": "vorbis"}, {"container": "webm"}, {"frame_ms": 30}, {"codec": ""}]
 )
 def test_an_unknown_format_is_unsupported(chosen: dict[str, Any]) -> None:
     """A format that does not exist is unsupported_format, and the error lists what does."""
