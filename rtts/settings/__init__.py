@@ -24,6 +24,7 @@ from rtts.session.options import SessionOptions
 from rtts.settings import profiles, render, sources
 from rtts.settings.schema import Setting, is_options, settings_of
 from rtts.settings.sources import Given
+from rtts.voices.aliases import AliasOptions
 
 _Options = TypeVar("_Options")
 _KEY = re.compile(r"[a-z_]+(?:\.[a-z_]+)+")
@@ -108,6 +109,7 @@ class Settings:
     qwen: QwenOptions = field(default_factory=QwenOptions)
     tone: ToneOptions = field(default_factory=ToneOptions)
     audio: AudioOptions = field(default_factory=AudioOptions)
+    aliases: AliasOptions = field(default_factory=AliasOptions)
     log: LogOptions = field(default_factory=LogOptions)
     client: ClientOptions = field(default_factory=ClientOptions)
 

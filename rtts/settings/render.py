@@ -47,7 +47,7 @@ def table(settings: Iterable[Setting]) -> str:
     """A Markdown table of settings: key, type and unit, default, sentence."""
     rows = ["| setting | takes | default | what it does |", "|---|---|---|---|"]
     for setting in settings:
-        default = "" if setting.default in (None, "", ()) else f"`{_literal(setting.default)}`"
+        default = "" if setting.default in (None, "", (), {}) else f"`{_literal(setting.default)}`"
         sentence = setting.sentence.replace("|", "\\|")
         takes = values.expectation(setting)
         rows.append(f"| `{setting.key}` | {takes} | {default} | {sentence} |")
@@ -83,6 +83,9 @@ def _origin(setting: Setting, given: Mapping[str, Given]) -> str:
 
 def _literal(value: object) -> str:
     value = _plain(value)
+    if isinstance(value, dict):
+        pairs = (f"{_literal(name)} = {_literal(each)}" for name, each in value.items())
+        return "{ " + ", ".join(pairs) + " }" if value else "{}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_literal(item) for item in value) + "]"
     # A TOML basic string and a JSON string have the same escapes; JSON leaves DEL as it is.

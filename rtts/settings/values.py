@@ -10,6 +10,7 @@ import enum
 import math
 import types
 import typing
+from collections.abc import Mapping
 from pathlib import Path
 
 from rtts.settings.schema import Setting
@@ -102,6 +103,10 @@ def _is_optional(hint: object) -> bool:
     return type(None) in typing.get_args(hint)
 
 
+def _is_table(hint: object) -> bool:
+    return typing.get_origin(hint) is Mapping
+
+
 def _choices(hint: object) -> dict[str, object] | None:
     if typing.get_origin(hint) is typing.Literal:
         return {str(choice): choice for choice in typing.get_args(hint)}
@@ -116,6 +121,8 @@ def _words(hint: object) -> str:
         return "one of " + ", ".join(f'"{choice}"' for choice in choices)
     if typing.get_origin(hint) is tuple:
         return "a list, each " + _words(typing.get_args(hint)[0])
+    if _is_table(hint):
+        return "a table of strings (as text: name=value, ...)"
     names = {bool: "true or false", int: "a whole number", float: "a number", Path: "a path"}
     return names.get(typing.cast(type, hint), "a string")
 
@@ -131,6 +138,9 @@ def _typed_member(inner: object, value: object) -> object:
         return choices.get(value, _NOTHING) if isinstance(value, str) else _NOTHING
     if typing.get_origin(inner) is tuple:
         return _list(inner, value)
+    if _is_table(inner):
+        is_strings = isinstance(value, dict) and all(isinstance(v, str) for v in value.values())
+        return value if is_strings else _NOTHING
     if inner is Path:
         return Path(value).expanduser() if isinstance(value, str) else _NOTHING
     if inner is float and isinstance(value, int) and not isinstance(value, bool):
@@ -160,6 +170,10 @@ def _parsed_member(inner: object, text: str) -> object:
         item = typing.get_args(inner)[0]
         items = tuple(_parsed(item, part.strip()) for part in text.split(",") if part.strip())
         return _NOTHING if _NOTHING in items else items
+    if _is_table(inner):
+        pairs = [part.partition("=") for part in text.split(",") if part.strip()]
+        table = {name.strip(): value.strip() for name, _, value in pairs}
+        return table if all(sign for _, sign, _ in pairs) and all(table) else _NOTHING
     if inner is bool:
         return _WORDS.get(text.lower(), _NOTHING)
     if inner in (int, float):

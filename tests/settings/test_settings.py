@@ -118,3 +118,34 @@ class TestParts:
             [sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=True
         )
         assert run.stdout.strip() == "[]"
+
+
+class TestTables:
+    """Settings that are tables of strings."""
+
+    def test_from_a_file(self, empty: dict[str, object], tmp_path: Path) -> None:
+        """A TOML table is the value, quoted keys and all, and is shown so that it can be read back."""
+        (tmp_path / "rtts.toml").write_text('[aliases.voices]\nalloy = "heart"\n"*-x" = ""\n')
+        resolved = load(**empty)
+        assert resolved.settings.aliases.voices == {"alloy": "heart", "*-x": ""}
+        (tmp_path / "rtts.toml").write_text(resolved.as_toml())
+        assert load(**empty).settings.aliases.voices == {"alloy": "heart", "*-x": ""}
+
+    def test_from_text(self, empty: dict[str, object]) -> None:
+        """In the environment it is name=value, with commas between."""
+        env = {"RTTS_ALIASES_VOICES": "alloy=heart, *=heart, echo="}
+        voices = load(**{**empty, "env": env}).settings.aliases.voices
+        assert voices == {"alloy": "heart", "*": "heart", "echo": ""}
+
+    @pytest.mark.parametrize("text", ["alloy", "=heart", "alloy=heart, nova"])
+    def test_wrong_text(self, empty: dict[str, object], text: str) -> None:
+        """What is no table is refused with what one looks like."""
+        with pytest.raises(ConfigError, match="RTTS_ALIASES_VOICES.*name=value"):
+            load(**{**empty, "env": {"RTTS_ALIASES_VOICES": text}})
+
+    @pytest.mark.parametrize("value", ['"alloy=heart"', "{alloy = 1}", '["alloy"]'])
+    def test_wrong_values(self, empty: dict[str, object], tmp_path: Path, value: str) -> None:
+        """A file holds a table, and its values are strings."""
+        (tmp_path / "rtts.toml").write_text(f"[aliases]\nvoices = {value}\n")
+        with pytest.raises(ConfigError, match=r"rtts.toml:2: aliases.voices must be a table"):
+            load(**empty)
