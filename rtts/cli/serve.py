@@ -85,6 +85,7 @@ async def _serve(settings: Settings, engine: Engine) -> int:
         engine,
         session_options=settings.session,
         max_backlog_s=settings.engine.max_backlog_s,
+        aliases=settings.aliases,
         on_listening=listening,
         on_ready=ready,
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, TypeVar
@@ -18,11 +17,11 @@ import msgspec
 
 from rtts.errors import (
     BadRequestError,
-    MalformedJsonError,
     ProtocolError,
     UnknownTypeError,
     UnsupportedFormatError,
 )
+from rtts.protocol import reading
 from rtts.protocol.audio_message import join_packets, pack_audio, split_packets, unpack_audio
 from rtts.protocol.error_table import (
     ERROR_TABLE,
@@ -57,6 +56,7 @@ __all__ = [
     "ErrorRow",
     "NativeCodec",
     "auth_token",
+    "check",
     "close_code",
     "http_status",
     "is_fatal",
@@ -167,19 +167,32 @@ class NativeCodec:
         """Encode one message: bytes for a binary WebSocket message, str for a text message."""
         if self._is_binary and type(message) is Audio:
             return pack_audio(message)
-        try:
-            return _ENCODER.encode(message).decode()
-        except UnicodeEncodeError:  # a lone surrogate of the client's text goes back as an escape
-            return json.dumps(msgspec.to_builtins(message), separators=(",", ":"))
+        return reading.encode(message)
+
+
+def check(message: AnyClientMessage) -> AnyClientMessage:
+    """Check a message that was made in Python (by another dialect) as if it had been decoded.
+
+    Raises:
+        ProtocolError: As `NativeCodec.decode`.
+    """
+    try:
+        checked = msgspec.convert(msgspec.to_builtins(message), type(message))
+    except msgspec.ValidationError as error:
+        fields = msgspec.structs.asdict(message) | {"type": _tag(message)}
+        raise _about(fields, _explain(type(message), str(error))) from None
+    if checked.id is not None and _has_controls(checked.id):
+        _refuse(checked, "id: control characters are not allowed")
+    _CHECKS[type(checked)](checked)
+    return checked
 
 
 _DECODER: msgspec.json.Decoder[AnyClientMessage] = msgspec.json.Decoder(AnyClientMessage)
-_ENCODER = msgspec.json.Encoder()
 
 
 def _decode_carefully(data: str | bytes) -> AnyClientMessage:
     """Decode what the fast decoder refused: name what is wrong, or find that nothing is."""
-    fields = _load_object(data)
+    fields = reading.load_object(data)
     tag = fields.get("type")
     if not isinstance(tag, str):
         raise _about(fields, UnknownTypeError("the message has no `type`"))
@@ -190,32 +203,6 @@ def _decode_carefully(data: str | bytes) -> AnyClientMessage:
         return msgspec.convert(fields, _CLIENT_TYPES[tag])
     except msgspec.ValidationError as error:
         raise _about(fields, _explain(_CLIENT_TYPES[tag], str(error))) from None
-
-
-def _load_object(data: str | bytes) -> dict[str, Any]:
-    """Parse any legal JSON object, lone surrogate escapes included, in time linear in its size."""
-    try:
-        text = data if isinstance(data, str) else data.decode("utf-8")
-        text.encode("utf-8")  # a str that no UTF-8 message could have carried
-        fields = json.loads(text, parse_constant=_refuse_number, parse_float=_finite)
-    except RecursionError:
-        raise MalformedJsonError("nested too deep") from None
-    except ValueError as error:
-        raise MalformedJsonError(f"not JSON: {error}") from None
-    if not isinstance(fields, dict):
-        raise MalformedJsonError("a message is a JSON object")
-    return fields
-
-
-def _refuse_number(literal: str) -> NoReturn:
-    raise ValueError(f"{literal} is not a JSON number")
-
-
-def _finite(literal: str) -> float:
-    value = float(literal)
-    if value in (float("inf"), float("-inf")):
-        raise ValueError(f"{literal[:32]} is out of range")
-    return value
 
 
 # --- what the types cannot say -------------------------------------------------------------------
@@ -286,7 +273,6 @@ _CHECKS: dict[type, Callable[[Any], None]] = {
 # --- errors about a message ----------------------------------------------------------------------
 
 _ErrorT = TypeVar("_ErrorT", bound=ProtocolError)
-_PATH = re.compile(r"^(?P<what>.*?)(?: - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`)?$", re.DOTALL)
 _FORMAT_CHOICES = ("format.codec", "format.container", "format.frame_ms")
 
 
@@ -315,31 +301,9 @@ def _identifier(value: object) -> str | None:
 
 def _explain(message_type: type, complaint: str) -> ProtocolError:
     """Turn msgspec's complaint into one that names the field first."""
-    match = _PATH.match(complaint)
-    what, path = (match["what"], match["path"]) if match else (complaint, None)
-    what = what.removeprefix("Object ").replace("`", "").replace(" | null", " or null")
-    what = what[:1].lower() + what[1:]
+    path, what = reading.explain(message_type, complaint)
     if not path:
         return BadRequestError(what)
-    if what.startswith("invalid enum value"):
-        what = f"{what}; allowed are {', '.join(_choices(message_type, path.split('.')))}"
-        if path in _FORMAT_CHOICES:
-            return UnsupportedFormatError(f"{path}: {what}")
+    if path in _FORMAT_CHOICES and what.startswith("invalid enum value"):
+        return UnsupportedFormatError(f"{path}: {what}")
     return BadRequestError(f"{path}: {what}")
-
-
-def _choices(of: Any, path: Sequence[str]) -> list[str]:
-    """What a literal field allows, found by walking the types along `path`."""
-    info = of if isinstance(of, msgspec.inspect.Type) else msgspec.inspect.type_info(of)
-    if isinstance(info, msgspec.inspect.UnionType):
-        return [choice for part in info.types for choice in _choices(part, path)]
-    if isinstance(info, msgspec.inspect.StructType) and path:
-        return [
-            choice
-            for field in info.fields
-            if field.encode_name == path[0]
-            for choice in _choices(field.type, path[1:])
-        ]
-    if isinstance(info, msgspec.inspect.LiteralType) and not path:
-        return [str(value) for value in info.values]
-    return []

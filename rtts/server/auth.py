@@ -114,8 +114,15 @@ class Gate:
             return
         raise ForbiddenOriginError(f"pages of {text[:128]} may not connect")
 
-    def authenticate(self, headers: Headers, subprotocols: Sequence[str] = ()) -> bool:
+    def authenticate(
+        self, headers: Headers, subprotocols: Sequence[str] = (), more: Sequence[str] = ()
+    ) -> bool:
         """Check the key a request shows.
+
+        Args:
+            headers: Of the request.
+            subprotocols: What it offers.
+            more: Keys it shows elsewhere.
 
         Returns:
             True when the client may go on, False when it showed no key and needs one.
@@ -125,7 +132,7 @@ class Gate:
         """
         if not self.keys.is_required:
             return True
-        shown = credentials(headers, subprotocols)
+        shown = [*credentials(headers, subprotocols), *more]
         if any(self.keys.accepts(token) for token in shown):
             return True
         if shown:
@@ -134,14 +141,18 @@ class Gate:
 
 
 def credentials(headers: Headers, subprotocols: Sequence[str] = ()) -> list[str]:
-    """The keys a request shows: Authorization (Bearer, Token), X-API-Key, rtts.auth.<base64url>."""
+    """The keys a request shows.
+
+    Authorization (Bearer, Token), X-API-Key, xi-api-key (ElevenLabs), rtts.auth.<base64url>.
+    """
     shown: list[str] = []
     scheme, _, token = header(headers, b"authorization").partition(" ")
     if scheme.lower() in ("bearer", "token") and token.strip():
         shown.append(token.strip())
-    key = header(headers, b"x-api-key").strip()
-    if key:
-        shown.append(key)
+    for name in (b"x-api-key", b"xi-api-key"):
+        key = header(headers, name).strip()
+        if key:
+            shown.append(key)
     if any(offer.startswith(native.AUTH_PREFIX) for offer in subprotocols):
         # An offer that cannot be read is a wrong key, not a missing one.
         shown.append(native.auth_token(subprotocols) or "")

@@ -9,8 +9,9 @@ nothing about sessions or speech.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ from rtts.protocol import native
 from rtts.protocol.events import Error
 from rtts.server.auth import Gate, header
 from rtts.server.connection import Connection
+from rtts.server.exchange import Exchange
 from rtts.server.figures import Figures
 from rtts.server.hub import Hub
 from rtts.server.limits import Place, Places
@@ -68,16 +70,16 @@ class Doorman:
         self._metrics = metrics
         self._feed = feed
         self._figures = figures
-        self._open: dict[Connection, WebSocket] = {}
+        self._open: dict[object, WebSocket | Exchange] = {}
 
     @property
     def connections(self) -> int:
-        """Open native connections."""
+        """Open connections that speak."""
         return len(self._open)
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes in the write buffers of native connections."""
+        """Bytes in their write buffers."""
         return sum(socket.write_buffer_size() for socket in self._open.values())
 
     async def native(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -90,13 +92,30 @@ class Doorman:
             refusal = self._readiness.refusal(self._hub.clock())
             if refusal is not None:
                 raise refusal
-            place = (self.places if has_key else self._keyless).take(_address(scope))
+            place = self.place(scope, has_key=has_key)
         except RttsError as error:
             self._metrics.refusals.labels(error.code).inc()
             chosen = native.negotiate(offered)
             await refuse(scope, send, error, chosen if chosen in offered else None)
             return
         await self._serve(scope, send, protocol, place, has_key=has_key)
+
+    def place(self, scope: Scope, *, has_key: bool = True) -> Place:
+        """Take a place for a conversation, or for showing a key.
+
+        Raises:
+            CapacityError: There is none.
+        """
+        return (self.places if has_key else self._keyless).take(_address(scope))
+
+    @contextlib.contextmanager
+    def counted(self, connection: object, socket: WebSocket | Exchange) -> Iterator[None]:
+        """Count a connection while it is open."""
+        self._open[connection] = socket
+        try:
+            yield
+        finally:
+            del self._open[connection]
 
     async def _serve(
         self, scope: Scope, send: Send, protocol: str, place: Place, *, has_key: bool
@@ -186,12 +205,7 @@ async def refuse(scope: Scope, send: Send, error: RttsError, subprotocol: str | 
         subprotocol: What to select if the socket has to be opened to be heard.
     """
     if header(scope["headers"], b"origin"):
-        message = Error(
-            code=error.code,
-            message=error.message,
-            fatal=True,
-            retry_after_ms=_milliseconds(error.retry_after_s),
-        )
+        message = said(error)
         await send({"type": "websocket.accept", "subprotocol": subprotocol})
         text = msgspec.json.encode(message).decode()
         await send({"type": "websocket.send", "text": text})
@@ -215,6 +229,16 @@ async def deny(
         }
     )
     await send({"type": "websocket.http.response.body", "body": body})
+
+
+def said(error: RttsError) -> Error:
+    """An error that ends what it is about, as a message."""
+    return Error(
+        code=error.code,
+        message=error.message,
+        fatal=True,
+        retry_after_ms=_milliseconds(error.retry_after_s),
+    )
 
 
 def error_body(error: RttsError) -> bytes:

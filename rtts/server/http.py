@@ -80,7 +80,6 @@ def build(surface: Surface) -> Starlette:
         Route("/readyz", endpoints.readyz),
         Route("/metrics", endpoints.metrics),
         Route("/v1/voices", endpoints.voices),
-        Route("/v1/models", endpoints.models),
         Route("/v1/stats", endpoints.stats),
         Route(NATIVE_PATH, _upgrade_required),
     ]
@@ -91,8 +90,8 @@ def build(surface: Surface) -> Starlette:
     cors = Middleware(
         CORSMiddleware,
         allow_origins=surface.gate.origins,
-        allow_methods=["GET", "HEAD"],
-        allow_headers=["Authorization", "X-API-Key"],
+        allow_methods=["GET", "HEAD", "POST"],
+        allow_headers=["Authorization", "X-API-Key", "xi-api-key", "Content-Type"],
         max_age=600,
     )
     return Starlette(
@@ -164,25 +163,6 @@ class _Endpoints:
             for voice in capabilities.voices
         ]
         return _json({"voices": voices, "default_voice": default})
-
-    async def models(self, request: Request) -> Response:
-        """The model, in the list shape that clients of `/v1/models` know."""
-        del request
-        capabilities = self._surface.capabilities()
-        low, high = capabilities.speed_range
-        model = {
-            "id": capabilities.model,
-            "object": "model",
-            "owned_by": "rtts",
-            "engine": capabilities.engine,
-            "sample_rate": capabilities.sample_rate_hz,
-            "languages": list(capabilities.languages),
-            "word_timings": capabilities.word_timings.value,
-            "takes_instructions": capabilities.takes_instructions,
-            "takes_seed": capabilities.takes_seed,
-            "speed_range": [low, high],
-        }
-        return _json({"object": "list", "data": [model]})
 
     async def stats(self, request: Request) -> Response:
         """The server's figures now."""

@@ -1,5 +1,8 @@
 """uvicorn's HTTP protocol with the limits it leaves to a proxy: time and size of a request.
 
+It also offers the app a direct road for bodies that are spoken (`Exchange`, in the scope's
+extensions), as `rtts.server.transport` does for frames: ASGI's `send` has to be awaited in a task.
+
 uvicorn waits for ever for a request that comes a byte at a time, holds headers of any length and
 reads bodies nobody asked for. None of our clients does that. Knows nothing about routes.
 """
@@ -7,10 +10,12 @@ reads bodies nobody asked for. None of our clients does that. Knows nothing abou
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from rtts.server.exchange import EXTENSION, ExchangeHandler
 from rtts.server.tcp import tune
 
 # Nginx and Apache allow 8 KiB a line and 32 KiB in all.
@@ -41,6 +46,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._head_timer: asyncio.TimerHandle | None = None  # armed while a request's head is due
         self._head_bytes = 0  # received since the last complete head
         self._surplus_bytes = 0
+        self._exchange: HttpExchange | None = None  # of the last request
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """See uvicorn. A server that holds too many connections serves none of them well."""
@@ -55,6 +61,8 @@ class HttpProtocol(HttpToolsProtocol):
         """See uvicorn."""
         self._head_is_here()
         super().connection_lost(exc)
+        if self._exchange is not None:
+            self._exchange.connection_lost()
 
     def data_received(self, data: bytes) -> None:
         """See uvicorn."""
@@ -74,7 +82,10 @@ class HttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """See uvicorn."""
         self._head_is_here()
+        self._exchange = exchange = HttpExchange(self)
+        self.scope["extensions"] = {EXTENSION: exchange}  # type: ignore[dict-item]
         super().on_headers_complete()
+        exchange.cycle = self.cycle
 
     def on_body(self, body: bytes) -> None:
         """See uvicorn."""
@@ -83,6 +94,12 @@ class HttpProtocol(HttpToolsProtocol):
             self._surplus_bytes += len(body)
             if self._surplus_bytes > MAX_SURPLUS_BYTES:
                 self.transport.close()
+
+    def resume_writing(self) -> None:
+        """See uvicorn."""
+        super().resume_writing()
+        if self._exchange is not None:
+            self._exchange.resume_writing()
 
     def _await_head(self) -> None:
         self._head_bytes = 0
@@ -96,3 +113,83 @@ class HttpProtocol(HttpToolsProtocol):
     def _give_up(self) -> None:
         self._head_timer = None
         self.transport.abort()
+
+
+class HttpExchange:
+    """One request and its response. See `Exchange`. Owner: event loop."""
+
+    def __init__(self, protocol: HttpProtocol) -> None:
+        self.cycle: RequestResponseCycle | None = None  # set before the app runs
+        self._protocol = protocol
+        self._handler: ExchangeHandler | None = None  # set by attach, unset at the end
+
+    @property
+    def is_writable(self) -> bool:
+        """See `Exchange`."""
+        flow, transport = self._protocol.flow, self._protocol.transport
+        return not flow.write_paused and not transport.is_closing()
+
+    def write_buffer_size(self) -> int:
+        """See `Exchange`."""
+        transport = self._protocol.transport
+        return 0 if transport.is_closing() else transport.get_write_buffer_size()
+
+    def attach(self, handler: ExchangeHandler) -> None:
+        """See `Exchange`. The app calls it once, when it has read the request."""
+        assert self.cycle is not None, "the app runs after the head"
+        if self.cycle.disconnected:
+            handler.on_lost()
+            return
+        self._handler = handler
+        # As for WebSockets: what waits, waits in the session, where a cancel finds it.
+        self._protocol.transport.set_write_buffer_limits(high=1, low=0)
+        self._protocol.flow.resume_reading()  # or a client that goes is not seen going
+
+    def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        """See `Exchange`."""
+        self._send({"type": "http.response.start", "status": status, "headers": list(headers)})
+
+    def write(self, data: bytes) -> None:
+        """See `Exchange`."""
+        self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    def finish(self) -> None:
+        """See `Exchange`."""
+        self._handler = None
+        self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def abort(self) -> None:
+        """See `Exchange`."""
+        self._handler = None
+        if self.cycle is not None:
+            self.cycle.disconnected = True  # or uvicorn takes the missing end for an app's mistake
+        self._protocol.transport.abort()
+
+    def connection_lost(self) -> None:
+        """The client is gone."""
+        handler, self._handler = self._handler, None
+        if handler is not None:
+            handler.on_lost()
+
+    def resume_writing(self) -> None:
+        """The kernel has taken everything."""
+        if self._handler is not None and self.is_writable:
+            self._handler.on_writable()
+
+    def _send(self, message: Any) -> None:
+        assert self.cycle is not None, "the app runs after the head"
+        flow = self._protocol.flow
+        # uvicorn's `send` waits for nothing but a paused transport. What one message of a session
+        # writes is little, and the next is not fetched before the transport is writable again.
+        was_paused, flow.write_paused = flow.write_paused, False
+        _run_now(self.cycle.send(message))
+        flow.write_paused = was_paused or flow.write_paused
+
+
+def _run_now(coroutine: Coroutine[Any, Any, None]) -> None:
+    """Run what has nothing to wait for."""
+    try:
+        coroutine.send(None)
+    except StopIteration:
+        return
+    raise RuntimeError("uvicorn's send waits for something")

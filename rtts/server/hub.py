@@ -13,6 +13,7 @@ import math
 import secrets
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Protocol, get_args
 
 from rtts.engine.interface import (
@@ -36,6 +37,7 @@ from rtts.session import ClientReport, Service, Session, SessionOptions, Utteran
 # A batch of a hundred streams' audio takes some 50 ms to encode. After this much of it the loop
 # reads sockets and timers before it goes on, so that a cancel is not behind all of them.
 TURN_S = 0.004
+NATIVE = "rtts.v1"
 _UTTERANCE_EVENTS = frozenset(get_args(UtteranceEvent))
 
 log = logging.getLogger(__name__)
@@ -65,12 +67,13 @@ class SessionHost:
 
     __slots__ = (
         *("is_forgotten", "is_prewarming", "outlet"),
-        *("session", "timer", "timer_at", "utterances"),
+        *("session", "surface", "timer", "timer_at", "utterances"),
     )
 
-    def __init__(self, session: Session, outlet: Outlet | None) -> None:
+    def __init__(self, session: Session, outlet: Outlet | None, surface: str = NATIVE) -> None:
         self.session = session
         self.outlet = outlet
+        self.surface = surface  # whose words its client uses
         self.utterances: set[int] = set()
         self.timer: asyncio.TimerHandle | None = None  # armed for `timer_at` or earlier
         self.timer_at = math.inf
@@ -143,16 +146,23 @@ class Hub:
         """Contexts whose text the engine has and whose audio has not begun."""
         return sum(host.session.waiting_contexts for host in self._hosts.values())
 
-    def open(self, outlet: Outlet) -> SessionHost:
-        """Begin a session whose messages go to `outlet`."""
+    def open(
+        self, outlet: Outlet, *, options: SessionOptions | None = None, surface: str = NATIVE
+    ) -> SessionHost:
+        """Begin a session whose messages go to `outlet`.
+
+        Args:
+            options: Its own limits and defaults, if they are not everybody's.
+            surface: Whose words its client uses, for the record.
+        """
         session = Session(
             session_id="s_" + secrets.token_hex(6),
             resume_token="r_" + secrets.token_urlsafe(24),
-            options=self.options,
+            options=options or self.options,
             service=self.service,
             now=self.clock(),
         )
-        host = SessionHost(session, outlet)
+        host = SessionHost(session, outlet, surface)
         self._hosts[session.session_id] = host
         self._tokens[session.resume_token] = host
         self.is_empty.clear()
@@ -215,6 +225,8 @@ class Hub:
                 host.outlet.flush()
                 self._submit(host)
             for record in session.take_records():
+                if host.surface != NATIVE and isinstance(record, UtteranceRecord):
+                    record = replace(record, surface=host.surface)
                 if not host.is_prewarming:
                     self._on_record(record, self.clock())
             if host.is_forgotten:  # flushing ended it

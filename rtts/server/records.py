@@ -154,6 +154,7 @@ def utterance_fields(record: UtteranceRecord) -> dict[str, Any]:
         "session": record.session,
         "ctx": record.ctx,
         "stream": record.stream,
+        "surface": record.surface,
         "engine": record.engine,
         "voice": record.voice,
         "voice_kind": record.voice_kind,

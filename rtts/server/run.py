@@ -17,6 +17,7 @@ from rtts.server.options import ServerOptions
 from rtts.server.server import Server
 from rtts.server.websocket import TransportOptions
 from rtts.session import SessionOptions
+from rtts.voices.aliases import AliasOptions
 
 # An open file for each connection; the usual soft limit of 1024 is for programs with few.
 WANTED_FILES = 65_536
@@ -34,6 +35,7 @@ async def running_server(
     session_options: SessionOptions | None = None,
     max_backlog_s: float = 2.0,
     transport: TransportOptions | None = None,
+    aliases: AliasOptions | None = None,
     drain_timeout_s: float = 0.0,
 ) -> AsyncIterator[Server]:
     """A server in this process, ready when the block begins and gone when it ends.
@@ -44,6 +46,7 @@ async def running_server(
         session_options: Limits and defaults of conversations.
         max_backlog_s: Predicted wait above which new contexts are refused.
         transport: Limits below the protocol.
+        aliases: What foreign names mean.
         drain_timeout_s: How long running contexts may finish at the end of the block.
 
     Raises:
@@ -55,6 +58,7 @@ async def running_server(
         session_options=session_options,
         max_backlog_s=max_backlog_s,
         transport=transport,
+        aliases=aliases,
     )
     try:
         await server.start()
@@ -70,6 +74,7 @@ async def serve(
     *,
     session_options: SessionOptions | None = None,
     max_backlog_s: float = 2.0,
+    aliases: AliasOptions | None = None,
     on_listening: Callable[[Server], None] | None = None,
     on_ready: Callable[[Server], None] | None = None,
 ) -> int:
@@ -80,6 +85,7 @@ async def serve(
         engine: What speaks.
         session_options: Limits and defaults of conversations.
         max_backlog_s: Predicted wait above which new contexts are refused.
+        aliases: What foreign names mean.
         on_listening: Called once the address is bound.
         on_ready: Called when sessions are accepted for the first time.
 
@@ -89,7 +95,13 @@ async def serve(
     Raises:
         ConfigError: A setting is wrong, or the address cannot be used.
     """
-    server = Server(options, engine, session_options=session_options, max_backlog_s=max_backlog_s)
+    server = Server(
+        options,
+        engine,
+        session_options=session_options,
+        max_backlog_s=max_backlog_s,
+        aliases=aliases,
+    )
     _raise_file_limit()
     with _signals() as signals:
         first, second = signals

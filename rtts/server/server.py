@@ -48,8 +48,10 @@ from rtts.server.prewarm import Prewarmer
 from rtts.server.readiness import Readiness
 from rtts.server.records import RecordBook
 from rtts.server.stats import Feed
+from rtts.server.surfaces import Surfaces
 from rtts.server.websocket import TransportOptions
 from rtts.session import OpusEffort, Service, SessionOptions
+from rtts.voices.aliases import AliasOptions
 
 NATIVE_PATH = http.NATIVE_PATH
 STATS_PATH = "/v1/stats"
@@ -83,6 +85,7 @@ class Server:
         session_options: SessionOptions | None = None,
         max_backlog_s: float = 2.0,
         transport: TransportOptions | None = None,
+        aliases: AliasOptions | None = None,
     ) -> None:
         """Put the parts together; nothing is opened yet. Call it on the event loop.
 
@@ -92,6 +95,7 @@ class Server:
             session_options: Limits and defaults of conversations.
             max_backlog_s: Predicted wait above which new contexts are refused.
             transport: Limits below the protocol.
+            aliases: What foreign names mean.
 
         Raises:
             ConfigError: A setting is wrong.
@@ -157,6 +161,15 @@ class Server:
             metrics=self.metrics,
             feed=self._feed,
             figures=self._figures,
+        )
+        self._surfaces = Surfaces(
+            gate=gate,
+            hub=self._hub,
+            doorman=self._doorman,
+            readiness=self._readiness,
+            options=options,
+            aliases=aliases or AliasOptions(),
+            metrics=self.metrics,
         )
         self._http = http.build(
             http.Surface(
@@ -265,10 +278,7 @@ class Server:
         metrics = self.metrics
         match event:
             case EngineReady():
-                self._readiness.has_failed = False
-                self._show_degraded(event.capabilities)
-                self._stop_prewarming()
-                self._prewarming = asyncio.create_task(self._prewarm(event.capabilities))
+                self._on_ready(event.capabilities)
             case EngineDown():
                 self._readiness.has_failed = True
                 self._is_ready.clear()
@@ -305,6 +315,17 @@ class Server:
         if before is not None and members.up < before.up:
             metrics.engine_restarts.inc(before.up - members.up)
             log.error("%s", _members_trouble(members))
+
+    def _on_ready(self, capabilities: Capabilities) -> None:
+        self._readiness.has_failed = False
+        self._show_degraded(capabilities)
+        self._stop_prewarming()
+        try:
+            self._surfaces.furnish(capabilities)
+        except ConfigError as error:
+            self._fail(error)
+            return
+        self._prewarming = asyncio.create_task(self._prewarm(capabilities))
 
     async def _prewarm(self, capabilities: Capabilities) -> None:
         began = self.clock()
@@ -345,7 +366,10 @@ class Server:
             return
 
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "websocket":
+        found = self._surfaces.find(scope)
+        if found is not None:
+            await self._surfaces.answer(scope, receive, send, found)
+        elif scope["type"] != "websocket":
             await self._http(scope, receive, send)
         elif scope["path"] == NATIVE_PATH:
             await self._doorman.native(scope, receive, send)

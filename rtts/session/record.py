@@ -27,6 +27,7 @@ class UtteranceRecord:
         cancel_s: From the cancel until the last message was handed to the socket; None if nobody
             was there to hear it.
         started_at: Monotonic seconds.
+        surface: The protocol its client speaks.
     """
 
     session: str
@@ -65,6 +66,7 @@ class UtteranceRecord:
     client_stalled_s: float | None
     started_at: float
     ended_at: float
+    surface: str = "rtts.v1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ from rtts.engine.interface import (
 from rtts.engine.tone import ToneEngine, ToneOptions
 from rtts.server import Server, ServerOptions
 from rtts.session import SessionOptions
+from rtts.voices.aliases import AliasOptions
 
 
 class InlineEngine:
@@ -107,11 +108,18 @@ class InlineEngine:
 
 @contextlib.asynccontextmanager
 async def started(
-    engine: Any = None, *, session: SessionOptions | None = None, **options: Any
+    engine: Any = None,
+    *,
+    session: SessionOptions | None = None,
+    aliases: AliasOptions | None = None,
+    **options: Any,
 ) -> AsyncIterator[Server]:
     """A server that listens; it may not be ready yet."""
     server = Server(
-        ServerOptions(port=0, **options), engine or InlineEngine(), session_options=session
+        ServerOptions(port=0, **options),
+        engine or InlineEngine(),
+        session_options=session,
+        aliases=aliases,
     )
     try:
         await server.start()

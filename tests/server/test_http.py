@@ -238,9 +238,9 @@ async def test_cors_is_for_listed_origins():
         assert preflight.headers["access-control-allow-origin"] == ours
         evil = await http.options("/v1/voices", headers={"origin": "https://evil.com", **ask})
         assert "access-control-allow-origin" not in evil.headers
-        post = {**ask, "access-control-request-method": "POST"}
+        put = {**ask, "access-control-request-method": "PUT"}
         assert (
-            await http.options("/v1/voices", headers={"origin": ours, **post})
+            await http.options("/v1/voices", headers={"origin": ours, **put})
         ).status_code == 400
 
 

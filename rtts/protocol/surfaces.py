@@ -1,0 +1,48 @@
+"""Every foreign surface, and where it is found. A new one is a dialect file and lines here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from urllib.parse import unquote
+
+from rtts.protocol import cartesia, openai
+from rtts.protocol.dialect import Route
+
+ROUTES: tuple[Route, ...] = (
+    *openai.ROUTES,
+    *cartesia.ROUTES,
+)
+
+
+class RouteTable:
+    """Finds the route of a path."""
+
+    def __init__(self, routes: Iterable[Route] = ROUTES) -> None:
+        self._routes = [(route, route.path.split("/")) for route in routes]
+
+    def find(self, method: str, path: str) -> tuple[Route, dict[str, str]] | None:
+        """The route, and what stands in the places of its path.
+
+        Args:
+            method: Of HTTP, or "WS".
+            path: As sent, so that an encoded slash is no separator.
+        """
+        segments = path.split("/")
+        method = "GET" if method == "HEAD" else method  # whose body the transport leaves out
+        for route, wanted in self._routes:
+            params = _match(wanted, segments) if route.method == method else None
+            if params is not None:
+                return route, params
+        return None
+
+
+def _match(wanted: list[str], segments: list[str]) -> dict[str, str] | None:
+    if len(wanted) != len(segments):
+        return None
+    params: dict[str, str] = {}
+    for want, have in zip(wanted, segments, strict=True):
+        if want.startswith("{") and have:
+            params[want[1:-1]] = unquote(have)
+        elif want != have:
+            return None
+    return params
