@@ -56,7 +56,7 @@ TORCH ?= torch==2.13.0
 $(VENV)/.rtts-dev: $(VENV)/.rtts
 	@echo "Installing what the tests need into $(VENV)"
 	@$(PIP) $(TORCH) | $(SHOW)
-	@$(PIP) --editable '.[kokoro]' --group dev | $(SHOW)
+	@$(PIP) --editable '.[kokoro,otel,report]' --group dev | $(SHOW)
 	@touch $@
 
 clean:

@@ -355,6 +355,10 @@ class Metrics:
             "Round trip of a WebSocket ping behind audio: network and client together.",
             LATENCY_BOUNDS_S,
         )
+        self.record_lost = self._counter(
+            "rtts_record_lost_total",
+            "Contexts missing in server.record_file: disk full or too slow.",
+        )
         self.watchers = self._gauge("rtts_stats_watchers", "Open stats feeds.")
         self.watcher_drops = self._counter(
             "rtts_stats_dropped_records_total", "Records dropped because a watcher was slow."

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 
 from rtts import __version__
-from rtts.cli import batch, checkpoint, config, demo, doctor, say, serve, synth, voices
+from rtts.cli import batch, checkpoint, config, demo, doctor, report, say, serve, synth, voices
 from rtts.cli.failure import CommandError
 from rtts.errors import ConfigError, RttsError
 
@@ -45,7 +45,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"rtts {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="command")
-    for module in (serve, say, batch, voices, doctor, config, demo, synth, checkpoint):
+    for module in (serve, say, batch, voices, doctor, config, demo, synth, checkpoint, report):
         module.add(commands)
     return parser
 

@@ -31,6 +31,13 @@ def add(commands: Commands) -> None:
         is_switch=True,
         help="allow other addresses than loopback without API keys",
     )
+    add_setting(
+        where,
+        "--record",
+        "server.record_file",
+        metavar="FILE.csv",
+        help="add a row for every reply, for rtts report",
+    )
     engine = parser.add_argument_group("engine")
     add_engine_flags(engine)
     add_setting(engine, "--engine-host", "engine.host", metavar="HOST", help="local, remote")

@@ -236,6 +236,7 @@ class Start(ClientMessage, frozen=True, tag="start"):
             (for files).
         budget_ms: First-packet budget of this context.
         priority: `interactive` first, `batch` when there is time.
+        traceparent: The client's trace (W3C Trace Context), of which the context becomes a part.
     """
 
     ctx: ContextId
@@ -250,6 +251,12 @@ class Start(ClientMessage, frozen=True, tag="start"):
     max_lead_ms: Annotated[int, Meta(ge=0, le=86_400_000)] | None = None
     budget_ms: Annotated[float, Meta(gt=0, le=86_400_000)] | None = None
     priority: Literal["interactive", "batch"] = "interactive"
+    traceparent: (
+        Annotated[
+            str, Meta(pattern=r"^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", max_length=128)
+        ]
+        | None
+    ) = None
 
 
 class Text(ClientMessage, frozen=True, tag="text"):

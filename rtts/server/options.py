@@ -37,6 +37,11 @@ class ServerOptions:
         dashboard: Serve the page that shows latencies, at /dashboard/. It holds no figures itself:
             they come over `/v1/stats`, which needs a key where the server needs keys.
         dashboard_dir: Serve this directory of static files there instead of the page rtts has.
+        record_file: CSV file to which every finished context adds a row, for `rtts report`.
+        record_max_mb: Size, in MB, at which that file is put aside as FILE.1 and begun anew.
+        record_keep: How many files put aside are kept.
+        otlp_endpoint: Where traces go, as OTLP over HTTP ("http://localhost:4318/v1/traces"); needs
+            the extra `otel`. None means that no traces are made.
         log_json: Write the line about each utterance as JSON; unset, where stderr is no terminal.
     """
 
@@ -56,6 +61,10 @@ class ServerOptions:
     prewarm_voices: tuple[str, ...] = ()
     dashboard: bool = True
     dashboard_dir: Path | None = None
+    record_file: Path | None = None
+    record_max_mb: float = 64.0
+    record_keep: int = 9
+    otlp_endpoint: str = ""
     log_json: bool | None = None
 
     @property
@@ -84,6 +93,10 @@ class ServerOptions:
         for name in ("handshake_timeout_s", "auth_timeout_s"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"server.{name} must be more than 0")
+        if self.record_max_mb < 0.01 or self.record_keep < 1:
+            raise ConfigError(
+                "server.record_max_mb must be at least 0.01 and server.record_keep at least 1"
+            )
         if self.ssl_keyfile is not None and self.ssl_certfile is None:
             raise ConfigError("server.ssl_keyfile is set but server.ssl_certfile is not")
         for name in ("ssl_certfile", "ssl_keyfile", "dashboard_dir"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rtts.metrics import Metrics, RollingShare
@@ -40,6 +40,7 @@ class RecordBook:
         *,
         as_json: bool,
         time_ms: Callable[[float], int],
+        also: Sequence[Callable[[UtteranceRecord], None]] = (),
     ) -> None:
         """Take what records go to.
 
@@ -48,7 +49,9 @@ class RecordBook:
             publish: Takes each record as a message of the stats feed.
             as_json: Log lines as JSON rather than key=value.
             time_ms: Unix time in milliseconds of a monotonic `now`.
+            also: Each takes every record too.
         """
+        self._also = tuple(also)
         self.budget = RollingShare()
         self._metrics = metrics
         self._history = history
@@ -74,6 +77,8 @@ class RecordBook:
         message = {"type": "request", "ended_ms": self._time_ms(now), **fields}
         self._history.take(record, message)
         self._publish(message)
+        for take in self._also:
+            take(record)
 
     def _observe(self, record: UtteranceRecord, now: float) -> None:
         metrics = self._metrics
@@ -106,7 +111,9 @@ class RecordBook:
         metrics = self._metrics
         if record.first_packet_s is None:
             return
-        metrics.first_packet.labels(record.codec, record.voice_kind).observe(record.first_packet_s)
+        metrics.first_packet.labels(record.codec, record.voice_kind).observe(
+            record.first_packet_s, _exemplar(record.traceparent)
+        )
         for stage, seconds in (*record.stages.items(), *record.parts.items()):
             metrics.stage.labels(stage).observe(seconds)
         if record.from_first_text_s is not None:
@@ -139,6 +146,11 @@ class RecordBook:
 
 # What an engine or a full house answers before anything was spoken.
 _REJECTED = ("overloaded", "engine_dead")
+
+
+def _exemplar(traceparent: str) -> dict[str, str] | None:
+    """The trace an OpenMetrics scraper links a latency to."""
+    return {"trace_id": traceparent[3:35]} if traceparent else None
 
 
 def _outcome(record: UtteranceRecord) -> str:

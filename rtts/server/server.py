@@ -46,9 +46,11 @@ from rtts.server.listener import Listener
 from rtts.server.options import ServerOptions
 from rtts.server.prewarm import Prewarmer
 from rtts.server.readiness import Readiness
+from rtts.server.recording import Recording
 from rtts.server.records import RecordBook
 from rtts.server.stats import Feed
 from rtts.server.surfaces import Surfaces
+from rtts.server.tracing import Tracing
 from rtts.server.websocket import TransportOptions
 from rtts.session import OpusEffort, Service, SessionOptions
 from rtts.voices.aliases import AliasOptions
@@ -121,12 +123,15 @@ class Server:
         self._feed = Feed(self.metrics)
         as_json = options.log_json if options.log_json is not None else not sys.stderr.isatty()
         history = History()
+        self._recording = _recording(options, epoch_s, self.metrics)
+        self._tracing = _tracing(options, epoch_s)
         self._book = RecordBook(
             self.metrics,
             history,
             self._feed.publish,
             as_json=as_json,
             time_ms=self.service.time_ms,
+            also=[each.take for each in (self._recording, self._tracing) if each is not None],
         )
         self._gpu = GpuSampler(self.metrics)
         self._lag = LagSampler(self.metrics, self.clock)
@@ -269,6 +274,9 @@ class Server:
         self._figures.stop()
         self._gpu.stop()
         await self._engine.close()
+        for each in (self._recording, self._tracing):
+            if each is not None:  # on a thread: a disk or a collector may take its time
+                await asyncio.to_thread(each.close)
 
     # --- the engine -----------------------------------------------------------------------------
 
@@ -389,6 +397,8 @@ class Server:
             troubles.append(
                 f"opus complexity is lowered to {self.service.effort.level}: many listen"
             )
+        if self._recording is not None and self._recording.trouble:
+            troubles.append(f"contexts are not recorded: {self._recording.trouble}")
         return [self._prewarmer.trouble, *troubles] if self._prewarmer.trouble else troubles
 
     def _show_degraded(self, capabilities: Capabilities) -> None:
@@ -397,6 +407,10 @@ class Server:
         self.metrics.degraded.labels("opus").set(self._opus is None)
         effort = self.service.effort
         self.metrics.follow(self.metrics.degraded.labels("opus_effort"), lambda: effort.is_saving)
+        recording = self._recording
+        if recording is not None:
+            recorded = self.metrics.degraded.labels("recording")
+            self.metrics.follow(recorded, lambda: bool(recording.trouble))
         for sentence in capabilities.degraded:
             self.metrics.degraded.labels(_slug(sentence)).set(1)
 
@@ -436,6 +450,22 @@ def _effort(
 
 def _members_trouble(members: EngineMembers) -> str:
     return f"{members.total - members.up} of {members.total} engine processes are down"
+
+
+def _recording(options: ServerOptions, epoch_s: float, metrics: Metrics) -> Recording | None:
+    if options.record_file is None:
+        return None
+    return Recording(
+        options.record_file,
+        max_bytes=int(1e6 * options.record_max_mb),
+        keep=options.record_keep,
+        epoch_s=epoch_s,
+        on_lost=metrics.record_lost.inc,
+    )
+
+
+def _tracing(options: ServerOptions, epoch_s: float) -> Tracing | None:
+    return Tracing(options.otlp_endpoint, epoch_s=epoch_s) if options.otlp_endpoint else None
 
 
 def _slug(sentence: str) -> str:

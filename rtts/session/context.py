@@ -66,6 +66,7 @@ class ContextOptions:
     word_marks: bool
     max_lead_s: float
     budget_s: float
+    traceparent: str = ""
 
 
 class Context:

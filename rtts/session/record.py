@@ -26,6 +26,8 @@ class UtteranceRecord:
         cancelled_by: "client" or "disconnect"; "" unless cancelled.
         cancel_s: From the cancel until the last message was handed to the socket; None if nobody
             was there to hear it.
+        traceparent: The client's trace, or "".
+        received_at: Monotonic seconds; where `stages` begin.
         started_at: Monotonic seconds.
         surface: The protocol its client speaks.
     """
@@ -64,6 +66,8 @@ class UtteranceRecord:
     client_first_sound_s: float | None
     client_underruns: int | None
     client_stalled_s: float | None
+    traceparent: str
+    received_at: float
     started_at: float
     ended_at: float
     surface: str = "rtts.v1"

@@ -49,6 +49,7 @@ def resolve_start(
         word_marks=start.timestamps == "word",
         max_lead_s=lead_s,
         budget_s=options.budget_s if start.budget_ms is None else start.budget_ms / 1000,
+        traceparent=start.traceparent or "",
     )
 
 

@@ -192,6 +192,8 @@ def record(
         client_first_sound_s=figures.get("first_sound_s"),
         client_underruns=None if underruns is None else int(underruns),
         client_stalled_s=figures.get("stalled_s"),
+        traceparent=options.traceparent,
+        received_at=latency.received_at,
         started_at=context.started_at,
         ended_at=now,
     )

@@ -21,6 +21,8 @@ U16, U32 = st.integers(0, 2**16 - 1), st.integers(0, 2**32 - 1)
 OVERRIDES: dict[tuple[str, str], st.SearchStrategy[Any]] = {
     ("Start", "max_lead_ms"): st.none() | st.just(0) | st.integers(1000, 86_400_000),
     ("Start", "instructions"): st.none() | TEXTS,
+    ("Start", "traceparent"): st.none()
+    | st.from_regex(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", fullmatch=True),
     ("StatsRequest", "interval_ms"): st.none() | st.just(0) | st.integers(100, 86_400_000),
     ("Text", "text"): TEXTS,
     ("Audio", "stream"): U32,

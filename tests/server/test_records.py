@@ -27,7 +27,7 @@ def record(**changes) -> UtteranceRecord:
         "within_budget": True, "guilty_stage": "", "busy_s": 0.3, "rtf": 0.1, "stalls": 1,
         "stalled_s": 0.25, "max_lead_s": 2.5, "widest_gap_s": 0.08, "cancelled_by": "", "cancel_s": None, "voice_cached": True, "client_first_packet_s": None,
         "client_first_sound_s": None, "client_underruns": None, "client_stalled_s": None,
-        "started_at": 1000.0, "ended_at": 1003.5,
+        "traceparent": "", "received_at": 1000.4, "started_at": 1000.0, "ended_at": 1003.5,
     }  # fmt: skip
     return UtteranceRecord(**(fields | changes))
 

@@ -49,6 +49,7 @@ class ContextOptions(Struct, frozen=True, omit_defaults=True):
     max_lead_ms: int | None = None
     budget_ms: float | None = None
     priority: str = "interactive"
+    traceparent: str | None = None
 
 
 # --- events of a context -------------------------------------------------------------------------
