@@ -16,7 +16,7 @@ from rtts.errors import ConfigError
 from rtts.server import ServerOptions, running_server
 from rtts.server.tracing import Tracing
 from tests.e2e.test_server import engine
-from tests.server.test_records import book, record
+from tests.server.test_records import book, record  # noqa: F401 (a fixture)
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
