@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from urllib.parse import unquote
 
-from rtts.protocol import cartesia, openai
+from rtts.protocol import cartesia, openai, vllm_omni
 from rtts.protocol.dialect import Route
 
 ROUTES: tuple[Route, ...] = (
     *openai.ROUTES,
     *cartesia.ROUTES,
+    *vllm_omni.ROUTES,
 )
 
 

@@ -33,6 +33,16 @@ KNOWN_VOICES: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "sage": ("Serena",),
     "shimmer": ("Serena",),
     "verse": ("Aiden",),
+    # The speakers of Qwen3-TTS, for clients of other servers of it when another engine speaks.
+    "vivian": ("vivian",),
+    "serena": ("serena",),
+    "uncle_fu": ("uncle_fu",),
+    "dylan": ("dylan",),
+    "eric": ("eric",),
+    "ryan": ("ryan",),
+    "aiden": ("aiden",),
+    "ono_anna": ("ono_anna",),
+    "sohee": ("sohee",),
 })  # fmt: skip
 
 KNOWN_MODELS = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")
