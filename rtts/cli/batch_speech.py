@@ -79,9 +79,9 @@ class Job:
         kind: Of the files.
         defaults: Options of items that say nothing else: voice, language, ...
         context: All of it and the engine, for the digest.
-        complexity: libopus effort where files are encoded here, on as many threads as there are
-            cores, and not by a server on its one; None leaves that to the server, which is right
-            where audio comes over a network.
+        complexity: libopus effort where files are encoded here: a server of our own would lower it
+            while many texts are spoken at once, and a file should not depend on its neighbours.
+            None leaves encoding to the server, which is right where audio comes over a network.
     """
 
     folder: Path

@@ -46,6 +46,8 @@ PROFILES: Mapping[str, Profile] = {
             "qwen.wait_limit_s": 0.3,
             # A prefill holds every running stream up for its length.
             "qwen.prefill_rows": 256,
+            # Text that is all there would be prefilled before the first frame; beside the audio it is not.
+            "qwen.text.layout": "streaming",
             "qwen.text.close_lead_s": 0.2,
         },
     ),
