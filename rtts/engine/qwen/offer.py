@@ -11,7 +11,7 @@ from typing import Literal
 
 from rtts.engine.interface import Capabilities, TextUnit, Voice
 from rtts.engine.qwen.attention import PromptAttention
-from rtts.engine.qwen.config import ModelConfig, ModelType
+from rtts.engine.qwen.config import DecoderConfig, ModelConfig, ModelType
 from rtts.engine.qwen.languages import NAMES, TAGS
 from rtts.engine.qwen.options import QwenOptions
 from rtts.engine.qwen.references import VoiceShelf
@@ -25,9 +25,9 @@ _KINDS: dict[ModelType, Literal["preset", "clone", "design"]] = {
     ModelType.BASE: "clone",
     ModelType.VOICE_DESIGN: "design",
 }
-# A frame is 4 to 25 ms on a GPU, a prompt less than 100. On a CPU a long prompt of the 1.7B takes
-# 30 s of two cores.
-_STEP_LIMIT_S = {"cuda": 5.0, "cpu": 60.0}
+_SHORTEST_LIMIT_S = 5.0  # on a GPU a frame is 4 to 25 ms, a prompt less than 100
+_CPU_FLOPS = 10e9  # what the slowest machine that is worth it computes a second, others beside it
+_CODEC_FLOP = 5e9  # of a released codec's frame, whose widest convolution has 1536 channels
 
 
 def capabilities(
@@ -58,8 +58,28 @@ def capabilities(
         attention=attention.name,
         memory=memory,
         degraded=tuple(degraded),
-        step_limit_s=_STEP_LIMIT_S[options.device.partition(":")[0]],
+        step_limit_s=_step_limit_s(config, options),
     )
+
+
+def _step_limit_s(config: ModelConfig, options: QwenOptions) -> float:
+    """How long a step may take: on a CPU what its longest prompt and a frame of all slots cost."""
+    if options.device != "cpu":
+        return _SHORTEST_LIMIT_S
+    talker, predictor = (_multiplied(each.stack) for each in (config.talker, config.predictor))
+    frame = (
+        2 * talker
+        + 2 * predictor * (config.predictor.groups - 1)
+        + _CODEC_FLOP * (config.codec.decoder_dim / 1536) ** 2
+    )
+    work = 2 * talker * options.prefill_rows + frame * options.slot_count
+    return _SHORTEST_LIMIT_S + work / _CPU_FLOPS
+
+
+def _multiplied(stack: DecoderConfig) -> int:
+    """Weights that one row is multiplied with."""
+    attention = stack.hidden * stack.head_dim * 2 * (stack.heads + stack.kv_heads)
+    return stack.layers * (attention + 3 * stack.hidden * stack.intermediate)
 
 
 def _voices(config: ModelConfig, shelf: VoiceShelf) -> Iterator[Voice]:

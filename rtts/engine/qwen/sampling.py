@@ -55,13 +55,18 @@ class Reference:
     Attributes:
         rows: (first row, last row + 1, generator): rows that share a generator are drawn in one
             call, as the reference's static batch is. Rows in none are not drawn.
+        draws: Whether group 0, and whether the later groups, are sampled: a group that takes the
+            best must leave the generator alone, or the next would draw other codes.
     """
 
     rows: Sequence[tuple[int, int, torch.Generator]]
+    draws: tuple[bool, bool] = (True, True)
 
     def choose(self, probabilities: Tensor, group: int) -> Tensor:
         """`torch.multinomial`, one generator after the other."""
         chosen = torch.zeros(probabilities.shape[0], dtype=torch.int64, device=probabilities.device)
+        if not self.draws[min(group, 1)]:
+            return chosen
         for first, end, generator in self.rows:
             drawn = torch.multinomial(probabilities[first:end], 1, generator=generator)
             chosen[first:end] = drawn[:, 0]

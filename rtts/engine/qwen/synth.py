@@ -84,7 +84,8 @@ class Synthesizer:
         noise: Noise | None = None
         if request.rng is Rng.REFERENCE:
             generator = torch.Generator(self.model.device).manual_seed(request.seed)
-            noise = ReferenceNoise([(0, 1, generator)])
+            draws = (sampling.do_sample, sampling.subtalker_dosample)
+            noise = ReferenceNoise([(0, 1, generator)], draws)
         limit = sampling.max_new_tokens - 1 if request.max_frames is None else request.max_frames
         offline = Offline(self.model, self._builder, sampler)
         greedy = (not sampling.do_sample, not sampling.subtalker_dosample)

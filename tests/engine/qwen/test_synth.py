@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from rtts.errors import BadRequestError, ConfigError, UnknownVoiceError, Unsuppo
 from tests.engine.qwen.tiny import GOLDEN
 
 GOLD = json.loads((GOLDEN / "codes.json").read_text())
+SAMPLING = json.loads((GOLDEN / "sampling.json").read_text())["sets"]
 ENCODER = 39_129_376
 """Parameters of the released codec's encoder, counted by its classes, without the projections out of
 its quantizers, which encoding does not use."""
@@ -65,6 +67,28 @@ def test_golden_codes(checkpoint: Callable[[str, int], Path], tmp_path: Path, mo
     )
     expected = GOLD["sets"][f"base-0-{mode}"]["icl_ns0"]["codes"][0]
     assert expected == [list(frame) for frame in base.synthesize(request).codes]
+
+
+@pytest.mark.parametrize("name", sorted(SAMPLING))
+def test_other_sampling_settings(
+    checkpoint: Callable[[str, int], Path], tmp_path: Path, name: str
+) -> None:
+    """The checkpoint's own settings, top-p among them; groups that take the best draw nothing, so
+    that the next draw what they draw in the reference."""
+    folder = tmp_path / "model"
+    shutil.copytree(checkpoint("custom_voice", 0), folder)
+    (folder / "generation_config.json").write_text(json.dumps(SAMPLING[name]["settings"]))
+    request = SynthRequest(
+        "Hello the world",
+        "Ann",
+        "en",
+        layout=Layout.STREAMING,
+        seed=1234,
+        rng=Rng.REFERENCE,
+        max_frames=23,
+    )
+    spoken = Synthesizer(folder).synthesize(request)
+    assert SAMPLING[name]["codes"] == [list(frame) for frame in spoken.codes]
 
 
 def test_wrong_requests(checkpoint: Callable[[str, int], Path]) -> None:
