@@ -15,13 +15,21 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 SHOW := sed -nE 's/^ *(Collecting|Processing) ([^ ]+).*/    \2/p'
 PIP := set -o pipefail; $(BIN)/python -m pip --disable-pip-version-check install
 
-.PHONY: demo test check docs install install-dev sdks clean
+.PHONY: demo test check docs install install-dev sdks js clean
 
 demo: $(VENV)/.rtts
 	@$(BIN)/rtts demo
 
-test: check sdks
+test: check sdks js
 	@$(BIN)/python -m pytest
+
+# What the tests of the JavaScript client run; without node or a registry they are skipped, too.
+js: clients/js/node_modules/.package-lock.json
+
+clients/js/node_modules/.package-lock.json: clients/js/package-lock.json
+	@echo "Installing what the tests of the JavaScript client need into clients/js/node_modules"
+	@cd clients/js && npm ci --no-fund --no-audit --loglevel=error && touch node_modules/.package-lock.json \
+		|| echo "npm could not install it"
 
 # Without node, or without a registry, the tests that need them are skipped; with CI=true they fail.
 sdks: $(VENV)/.rtts-dev
@@ -60,4 +68,4 @@ $(VENV)/.rtts-dev: $(VENV)/.rtts
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-sdk-* tests/e2e/sdk/node_modules hello.opus
+	rm -rf $(VENV) .venv-sdk-* tests/e2e/sdk/node_modules clients/js/node_modules hello.opus
