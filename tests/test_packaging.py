@@ -57,6 +57,14 @@ def test_wheel_has_the_dashboard(wheel: list[str]) -> None:
     assert {"index.html", "vendor/uPlot.LICENSE"} <= packed
 
 
+@pytest.mark.parametrize("name", ["src", "try"])
+def test_wheel_has_the_javascript_client(wheel: list[str], name: str) -> None:
+    """What the server serves at /js/ and /try/ is installed with it, notices too."""
+    folder = f"rtts/server/browser/{name}/"
+    packed = {file.removeprefix(folder) for file in wheel if file.startswith(folder)}
+    assert packed == sources(f"clients/js/{name}")
+
+
 def test_vendored_files_are_those_that_are_named() -> None:
     """Every file of others in the dashboard is in THIRD_PARTY.md, byte for byte, with its licence."""
     notices = (ROOT / "THIRD_PARTY.md").read_text(encoding="utf-8")

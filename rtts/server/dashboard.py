@@ -19,7 +19,6 @@ _POLICY = (
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 _HEADERS = {
-    "content-security-policy": _POLICY,
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
     "cache-control": "no-cache",  # asks each time, and is answered 304 until rtts is upgraded
@@ -29,13 +28,14 @@ _HEADERS = {
 class PageFiles(StaticFiles):
     """Static files with the headers of a page that shows other people's names."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, policy: str = _POLICY) -> None:
         super().__init__(directory=directory, html=True)
+        self._headers = _HEADERS | {"content-security-policy": policy}
 
     def file_response(self, *args: Any, **kwargs: Any) -> Response:
         """See `StaticFiles`."""
         response = super().file_response(*args, **kwargs)
-        response.headers.update(_HEADERS)
+        response.headers.update(self._headers)
         return response
 
 

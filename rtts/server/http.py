@@ -24,6 +24,7 @@ from rtts.engine.interface import Capabilities, EngineMembers
 from rtts.errors import AuthError, BadRequestError, InternalError, RttsError
 from rtts.metrics import Metrics
 from rtts.protocol import native
+from rtts.server import pages
 from rtts.server.auth import Gate
 from rtts.server.dashboard import PageFiles, dashboard_dir
 from rtts.server.figures import Figures
@@ -35,7 +36,7 @@ from rtts.session import Service
 NATIVE_PATH = "/v1/tts"
 
 # Probes of a cluster have no key and learn nothing from these.
-_OPEN_PATHS = ("/healthz", "/readyz", "/dashboard")
+_OPEN_PATHS = ("/healthz", "/readyz", "/dashboard", *pages.OPEN_PATHS)
 
 _Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -82,6 +83,7 @@ def build(surface: Surface) -> Starlette:
         Route("/v1/voices", endpoints.voices),
         Route("/v1/stats", endpoints.stats),
         Route(NATIVE_PATH, _upgrade_required),
+        *pages.routes(),
     ]
     if surface.options.dashboard:
         files = PageFiles(surface.options.dashboard_dir or dashboard_dir())
