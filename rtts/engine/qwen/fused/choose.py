@@ -2,7 +2,7 @@
 
 The rules are `sampling.Sampler`'s and the draws are `sampling.uniforms`', number for number; what
 differs is the order of float32 sums. The k-th best score is found by bisection on the bits of the
-scores, two bits a round, so ties at the k-th are kept as they are there.
+scores, two bits a round, until k are left (or ties at the k-th, which are kept as they are there).
 """
 
 # Constants of a kernel are in capitals, as Triton's own.
@@ -55,19 +55,27 @@ def _choose(
     if K > 0 and K < V:
         keys = tl.where(v < V, _ordered(scaled), -1)
         bound = tl.zeros((), tl.int64)
-        for i in tl.static_range(16):
+        shift = 30
+        held = V  # scores not below the bound; K of them: the others are settled too
+        while (shift >= 0) & (held != K):
+            step = tl.full((), 1, tl.int64) << shift
             packed = (
-                (keys >= bound + (1 << (30 - 2 * i))).to(tl.int64)
-                + ((keys >= bound + (2 << (30 - 2 * i))).to(tl.int64) << 20)
-                + ((keys >= bound + (3 << (30 - 2 * i))).to(tl.int64) << 40)
+                (keys >= bound + step).to(tl.int64)
+                + ((keys >= bound + 2 * step).to(tl.int64) << 20)
+                + ((keys >= bound + 3 * step).to(tl.int64) << 40)
             )
             counts = tl.sum(packed, 0)
-            passed = (
-                ((counts & 0xFFFFF) >= K).to(tl.int64)
-                + (((counts >> 20) & 0xFFFFF) >= K).to(tl.int64)
-                + ((counts >> 40) >= K).to(tl.int64)
-            )
-            bound += passed * (1 << (30 - 2 * i))
+            one, two, three = counts & 0xFFFFF, (counts >> 20) & 0xFFFFF, counts >> 40
+            if three >= K:
+                bound += 3 * step
+                held = three.to(tl.int32)
+            elif two >= K:
+                bound += 2 * step
+                held = two.to(tl.int32)
+            elif one >= K:
+                bound += step
+                held = one.to(tl.int32)
+            shift -= 2
         scaled = tl.where(keys >= bound, scaled, -float("inf"))
     p = tl.exp(scaled - tl.max(scaled, 0))
     p = tl.where(v < V, p, 0.0)

@@ -17,11 +17,12 @@ from rtts.engine.qwen.fused.convolve import (
     depthwise_kernel,
     quantizer_kernel,
     samples_kernel,
+    unit_kernel,
 )
 from rtts.engine.qwen.fused.launch import launch, power_of_two
 from rtts.engine.qwen.fused.linear import fold, linear, precision
 from rtts.engine.qwen.fused.rotary import rotary_tables
-from rtts.engine.qwen.fused.tiles import conv_tile, fitted
+from rtts.engine.qwen.fused.tiles import conv_tile, fitted, unit_tile
 
 _ALIGN = 64
 LONGEST_REFERENCE = 8192
@@ -100,6 +101,14 @@ class _Depthwise:
     source: Ring
 
 
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """A residual unit, its two convolutions: in one kernel where that is faster."""
+
+    first: _Conv
+    second: _Conv
+
+
 class _Layout:
     """Hands out places in a slot's row."""
 
@@ -155,7 +164,7 @@ class FusedCodec:
         kv = stack.layers * stack.kv_heads * window * stack.head_dim
         self._k_at, self._v_at = self._layout.take(kv), self._layout.take(kv)
         self._kv_shape = (stack.layers, stack.kv_heads, window, stack.head_dim)
-        self._steps: list[_Conv | _Depthwise] = []
+        self._steps: list[_Conv | _Depthwise | _Unit] = []
         self._build()
         for layer in codec.layers:
             fold(layer.qkv, layer.norm_in)
@@ -166,9 +175,12 @@ class FusedCodec:
         def scratch(width: int, dtype: torch.dtype = self._dtype) -> Tensor:
             return torch.zeros(rows * width, dtype=dtype, device=self._device)
 
-        widest = max(
-            step.columns * step.weight.shape[0] for step in self._steps if isinstance(step, _Conv)
-        )
+        convolutions = [
+            step.first if isinstance(step, _Unit) else step
+            for step in self._steps
+            if not isinstance(step, _Depthwise)
+        ]
+        widest = max(step.columns * step.weight.shape[0] for step in convolutions)
         self._sum, self._inner, self._wide = scratch(widest), scratch(widest), scratch(widest)
         self._latent = scratch(codec.config.latent_dim).view(rows, -1)
         self._hidden = scratch(stack.hidden).view(rows, -1)
@@ -253,18 +265,20 @@ class FusedCodec:
                 after, snake = layout.ring(reach, columns, width), _snake(self._codec.snake)
             for n, unit in enumerate(units):
                 is_last = n + 1 == len(units)
-                self._steps += [
-                    _Conv(
-                        _taps(unit.conv1.weight), unit.conv1.bias, columns,
-                        dilation=unit.conv1.dilation, source=rings[n], keep="inner",
-                        snake=_snake(unit.snake2), snake_first=True,
-                    ),
-                    _Conv(
-                        _taps(unit.conv2.weight), unit.conv2.bias, columns, residual=True,
-                        keep="" if is_last else "sum", ring=after if is_last else rings[n + 1],
-                        snake=snake if is_last else _snake(units[n + 1].snake1),
-                    ),
-                ]  # fmt: skip
+                self._steps.append(
+                    _Unit(
+                        _Conv(
+                            _taps(unit.conv1.weight), unit.conv1.bias, columns,
+                            dilation=unit.conv1.dilation, source=rings[n], keep="inner",
+                            snake=_snake(unit.snake2), snake_first=True,
+                        ),
+                        _Conv(
+                            _taps(unit.conv2.weight), unit.conv2.bias, columns, residual=True,
+                            keep="" if is_last else "sum", ring=after if is_last else rings[n + 1],
+                            snake=snake if is_last else _snake(units[n + 1].snake1),
+                        ),
+                    )
+                )  # fmt: skip
             ring = after
         self._last_ring, self._columns = ring, columns
         self._last_weight = _taps(self._codec.to_samples.weight)[0].contiguous()
@@ -296,6 +310,8 @@ class FusedCodec:
         for step in self._steps:
             if isinstance(step, _Depthwise):
                 self._depthwise(step, state, rows)
+            elif isinstance(step, _Unit):
+                self._unit(step, state, rows)
             else:
                 self._conv(step, state, rows, None, None)
         ring = self._last_ring
@@ -346,6 +362,30 @@ class FusedCodec:
             BC=power_of_two(ring.channels), R=ring.length, num_warps=4,
         )  # fmt: skip
         self._inner, self._wide = self._wide, self._inner
+
+    def _unit(self, step: _Unit, state: FusedCodecState, rows: int) -> None:
+        first, second = step.first, step.second
+        _, taps, c = first.weight.shape
+        m = rows * first.columns
+        tile = unit_tile(m, c) if state.flat.element_size() == 2 else None  # float32: no room
+        if tile is None:
+            self._conv(first, state, rows, None, None)
+            self._conv(second, state, rows, None, None)
+            return
+        source, ring, flat = first.source, second.ring, state.flat
+        assert source is not None and ring is not None
+        assert first.snake is not None and second.snake is not None
+        launch(
+            unit_kernel,
+            (-(-m // tile.bm),),
+            flat[:, source.offset :], first.weight, first.bias, *first.snake,
+            second.weight, second.bias, *second.snake,
+            self._sum, flat[:, ring.offset :], state.frames, m, flat.stride(0), flat.stride(0),
+            T=first.columns, J=taps, DILATION=first.dilation, C=c, R=source.length,
+            RING=ring.length, RAW=bool(second.keep), FAST=flat.dtype != torch.float32,
+            BM=tile.bm, BK=tile.bk, PRECISION=precision(flat),
+            num_warps=tile.warps, num_stages=tile.stages,
+        )  # fmt: skip
 
     def _conv(
         self,

@@ -105,13 +105,105 @@ def conv_kernel(
         else:
             tl.store(raw + at_raw, acc.to(raw.dtype.element_ty), mask=ok)
     if RING > 0:
-        moment = now[:, None] * UP + (n // width)[None, :]
-        at_ring = b[:, None].to(tl.int64) * ring_stride
-        at_ring += (moment % (RING if RING > 0 else 1)) * width + channel[None, :]
+        at_ring = b[:, None].to(tl.int64) * ring_stride + channel[None, :]
+        if UP == 1 or width % BN == 0:  # one moment a row
+            moment = now * UP + tl.program_id(0) * BN // width
+            at_ring += (moment % (RING if RING > 0 else 1))[:, None] * width
+        else:
+            moment = now[:, None] * UP + (n // width)[None, :]
+            at_ring += (moment % (RING if RING > 0 else 1)) * width
         if SNAKE_RING:
             tl.store(ring + at_ring, snaked.to(ring.dtype.element_ty), mask=ok)
         else:
             tl.store(ring + at_ring, acc.to(ring.dtype.element_ty), mask=ok)
+
+
+@triton.jit
+def _unit_part(
+    inner_0, inner_1, inner_2, part, w, bias, running, ring, frequency, gain, m, m_ok, at_ring,
+    C: tl.constexpr, P: tl.constexpr, RAW: tl.constexpr, FAST: tl.constexpr, BM: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """A third of a unit's outputs: the second convolution, the residual, the next activation."""
+    p = tl.arange(0, P)
+    n = part * P + p
+    weights = w + n[None, :] * C + p[:, None]
+    at = m[:, None].to(tl.int64) * C + n[None, :]
+    before = tl.load(running + at, mask=m_ok[:, None], other=0.0)
+    acc = tl.zeros((BM, P), tl.float32)
+    acc = tl.dot(inner_0, tl.load(weights), acc, input_precision=PRECISION)
+    acc = tl.dot(inner_1, tl.load(weights + P), acc, input_precision=PRECISION)
+    acc = tl.dot(inner_2, tl.load(weights + 2 * P), acc, input_precision=PRECISION)
+    acc += tl.load(bias + n).to(tl.float32)[None, :]
+    acc += before.to(tl.float32)
+    f, g = tl.load(frequency + n).to(tl.float32), tl.load(gain + n).to(tl.float32)
+    snaked = _snake(acc, f[None, :], g[None, :], FAST)
+    if RAW:
+        tl.store(running + at, acc.to(running.dtype.element_ty), mask=m_ok[:, None])
+    tl.store(
+        ring + at_ring[:, None] + n[None, :], snaked.to(ring.dtype.element_ty), mask=m_ok[:, None]
+    )
+
+
+@triton.jit
+def _activated(
+    acc, bias, frequency, gain, part, P: tl.constexpr, FAST: tl.constexpr, DTYPE: tl.constexpr
+):
+    """What the second convolution of a unit reads: a third of its channels."""
+    n = part * P + tl.arange(0, P)
+    acc += tl.load(bias + n).to(tl.float32)[None, :]
+    f, g = tl.load(frequency + n).to(tl.float32), tl.load(gain + n).to(tl.float32)
+    return _snake(acc, f[None, :], g[None, :], FAST).to(DTYPE)
+
+
+@triton.jit(do_not_specialize=["rows"])
+def unit_kernel(
+    source, w, bias, frequency, gain, w_2, bias_2, frequency_2, gain_2, running, ring, frames, rows,
+    source_stride, ring_stride,
+    T: tl.constexpr, J: tl.constexpr, DILATION: tl.constexpr, C: tl.constexpr, R: tl.constexpr,
+    RING: tl.constexpr, RAW: tl.constexpr, FAST: tl.constexpr,
+    BM: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """A residual unit: what lies between its two convolutions stays in registers.
+
+    All channels of BM columns, in three parts (channels are three times a power of two). The sums
+    and their order are those of two `conv_kernel`s.
+    """
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    k = tl.arange(0, BK)
+    third: tl.constexpr = C // 3
+    p = tl.arange(0, third)
+    m_ok = m < rows
+    b, t = m // T, m % T
+    wait_for_predecessor(PDL)
+    now = tl.load(frames + b, mask=m_ok, other=0).to(tl.int32) * T + t
+    base = source + b.to(tl.int64) * source_stride
+    blocks: tl.constexpr = C // BK
+    reach: tl.constexpr = (J - 1) * DILATION
+    acc_0 = tl.zeros((BM, third), tl.float32)
+    acc_1 = tl.zeros((BM, third), tl.float32)
+    acc_2 = tl.zeros((BM, third), tl.float32)
+    for i in range(J * blocks):
+        j = i // blocks
+        c = (i % blocks) * BK + k
+        column = (now + (R - reach) + j * DILATION) % R
+        a = tl.load(
+            base[:, None] + column[:, None] * C + c[None, :], mask=m_ok[:, None], other=0.0
+        )
+        at_w = w + p[None, :] * (J * C) + (j * C + c)[:, None]
+        acc_0 = tl.dot(a, tl.load(at_w), acc_0, input_precision=PRECISION)
+        acc_1 = tl.dot(a, tl.load(at_w + third * J * C), acc_1, input_precision=PRECISION)
+        acc_2 = tl.dot(a, tl.load(at_w + 2 * third * J * C), acc_2, input_precision=PRECISION)
+    dtype: tl.constexpr = ring.dtype.element_ty
+    inner_0 = _activated(acc_0, bias, frequency, gain, 0, third, FAST, dtype)
+    inner_1 = _activated(acc_1, bias, frequency, gain, 1, third, FAST, dtype)
+    inner_2 = _activated(acc_2, bias, frequency, gain, 2, third, FAST, dtype)
+    at_ring = b.to(tl.int64) * ring_stride + (now % RING) * C
+    for part in tl.static_range(3):
+        _unit_part(
+            inner_0, inner_1, inner_2, part, w_2, bias_2, running, ring, frequency_2, gain_2,
+            m, m_ok, at_ring, C, third, RAW, FAST, BM, PRECISION,
+        )  # fmt: skip
 
 
 @triton.jit

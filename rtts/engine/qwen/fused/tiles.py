@@ -114,3 +114,16 @@ def conv_tile(rows: int, n: int, c: int, taps: int) -> Tile:
     if rows <= 64:
         return Tile(16 if rows <= 16 else 32, 16 if n <= 1024 else 32, bk, 4, 4)
     return Tile(64, 32, bk, 4, 4)
+
+
+def unit_tile(rows: int, c: int) -> Tile | None:
+    """Tile of `unit_kernel` (its `c` outputs at once), or None: two kernels are faster, or it cannot."""
+    third = c // 3
+    if c % 3 or third < 16 or third & (third - 1):
+        return None
+    found = OVERRIDES.get(("unit", c))
+    if found is not None:
+        return found
+    if c == 96 and rows >= 16 * 1920:
+        return Tile(64, c, 32, 4, 4)
+    return Tile(64, c, 64, 4, 3) if c == 192 and rows >= 64 * 640 else None
