@@ -20,13 +20,21 @@ from rtts.engine.qwen.fused.launch import launch, power_of_two, wait_for_predece
 from rtts.engine.qwen.fused.linear import precision
 
 
+@triton.jit
+def _repeat(x, rows: tl.constexpr, times: tl.constexpr):
+    """The rows of `x`, again and again, until there are `times` of them."""
+    width: tl.constexpr = x.shape[1]
+    whole = tl.broadcast_to(x[None, :, :], (times // rows, rows, width))
+    return tl.reshape(whole, (times, width))
+
+
 @triton.jit(do_not_specialize=["first", "B"])
 def attend_kernel(
     qkv, out, keys, values, q_norm, k_norm, cos, sin, lengths, active, slots, first, B, eps, scale,
     stride_row, stride_head,
     GROUP: tl.constexpr, KV_HEADS: tl.constexpr, D: tl.constexpr, SIZE: tl.constexpr,
     LENGTHS: tl.constexpr, ACTIVE: tl.constexpr, SLOTS: tl.constexpr, PLACE: tl.constexpr,
-    RING: tl.constexpr, NORM: tl.constexpr, STEPS: tl.constexpr, BP: tl.constexpr, BD: tl.constexpr, BG: tl.constexpr,
+    RING: tl.constexpr, NORM: tl.constexpr, STEPS: tl.constexpr, BP: tl.constexpr, BD: tl.constexpr, BQ: tl.constexpr, BG: tl.constexpr,
     PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """One row, one key-value head; STEPS positions, whose rows lie B rows apart.
@@ -39,7 +47,7 @@ def attend_kernel(
     width: tl.constexpr = (GROUP + 2) * KV_HEADS * D
     heads: tl.constexpr = GROUP * KV_HEADS
     d = tl.arange(0, BD)
-    g = tl.arange(0, BG)
+    g = tl.arange(0, BQ)
     d_ok, g_ok = d < D, g < GROUP
     partner = (d + half) % D  # the other half's value that is turned into this one
     sign = tl.where(d < half, -1.0, 1.0)
@@ -87,6 +95,8 @@ def attend_kernel(
         tl.store(keys + cache + target * D + d, key, mask=d_ok)
         tl.store(values + cache + target * D + d, v, mask=d_ok)
         top = tl.sum(query.to(tl.float32) * key.to(tl.float32)[None, :], 1)
+        query = _repeat(query, BQ, BG)  # a matrix product wants sixteen rows
+        top = tl.reshape(tl.broadcast_to(top[None, :], (BG // BQ, BQ)), (BG,))
         total = tl.full((BG,), 1.0, tl.float32)
         out_ = tl.zeros((BG, BD), tl.float32) + v.to(tl.float32)[None, :]
         if STEPS > 1:
@@ -113,8 +123,10 @@ def attend_kernel(
             out_ = out_ * shrink[:, None]
             out_ = tl.dot(p.to(past_v.dtype), past_v, out_, input_precision=PRECISION)
             top = best
-        at_out = out + (row.to(tl.int64) * heads + (head * GROUP + g)[:, None]) * D + d[None, :]
-        tl.store(at_out, (out_ / total[:, None]).to(out.dtype.element_ty), mask=both)
+        r = tl.arange(0, BG)
+        at_out = out + (row.to(tl.int64) * heads + (head * GROUP + r)[:, None]) * D + d[None, :]
+        mask = (r < GROUP)[:, None] & d_ok[None, :]
+        tl.store(at_out, (out_ / total[:, None]).to(out.dtype.element_ty), mask=mask)
 
 
 def attend(
@@ -168,6 +180,7 @@ def attend(
         LENGTHS=lengths is not None, ACTIVE=active is not None, SLOTS=slots is not None,
         PLACE=place, RING=ring,
         NORM=norms is not None, STEPS=steps,
-        BP=block, BD=max(16, power_of_two(d)), BG=16, PRECISION=precision(keys),
+        BP=block, BD=max(16, power_of_two(d)), BQ=power_of_two(stack.heads // stack.kv_heads), BG=16,
+        PRECISION=precision(keys),
         num_warps=warps, num_stages=stages,
     )  # fmt: skip
