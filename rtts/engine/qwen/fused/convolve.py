@@ -187,9 +187,7 @@ def unit_kernel(
         j = i // blocks
         c = (i % blocks) * BK + k
         column = (now + (R - reach) + j * DILATION) % R
-        a = tl.load(
-            base[:, None] + column[:, None] * C + c[None, :], mask=m_ok[:, None], other=0.0
-        )
+        a = tl.load(base[:, None] + column[:, None] * C + c[None, :], mask=m_ok[:, None], other=0.0)
         at_w = w + p[None, :] * (J * C) + (j * C + c)[:, None]
         acc_0 = tl.dot(a, tl.load(at_w), acc_0, input_precision=PRECISION)
         acc_1 = tl.dot(a, tl.load(at_w + third * J * C), acc_1, input_precision=PRECISION)

@@ -77,6 +77,8 @@ def linear_tile(rows: int, n: int, k: int, *, gated: bool) -> Tile:
         return Tile(bm, 64, 64 if gated else 128, 4, 5 if bm == 32 or gated else 4)
     if gated:
         return Tile(128, 128 if n > 4096 else 64, 64, 8, 4)
+    if n <= 1024:
+        return Tile(32, 64, 128, 4, 5)
     return Tile(128, 64, 64, 8, 4) if n >= 4096 else Tile(64, 64, 128, 8, 4)
 
 
@@ -125,5 +127,5 @@ def unit_tile(rows: int, c: int) -> Tile | None:
     if found is not None:
         return found
     if c == 96 and rows >= 16 * 1920:
-        return Tile(64, c, 32, 4, 4)
+        return Tile(64, c, 32, 4, 4 if rows <= 64 * 1920 else 3)
     return Tile(64, c, 64, 4, 3) if c == 192 and rows >= 64 * 640 else None
