@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import faulthandler
 import gc
+import logging
 import os
 import pickle
 import select
 import signal
 import socket
+import sys
 import threading
 import traceback
 from collections.abc import Sequence
@@ -26,7 +28,7 @@ import msgspec
 
 from rtts.engine.drive import drive
 from rtts.engine.interface import Command, EngineCore, Event, VoiceLoaded
-from rtts.engine.wire import COMMANDS, EVENTS, Channel, Failure, FrameKind, read_frame
+from rtts.engine.wire import COMMANDS, EVENTS, Channel, Failure, FrameKind, LogLine, read_frame
 from rtts.errors import ConfigError
 
 # Stop stepping while the parent has this much to read: 270 chunks of 80 ms. It reads in time, or
@@ -50,6 +52,7 @@ def main(socket_fd: int) -> int:
     threading.Thread(target=_die_with_parent, args=(socket_fd,), daemon=True).start()
     _, boot = read_frame(sock)
     channel = Channel(sock)
+    logging.basicConfig(level=logging.INFO, handlers=[_ToHost(channel)])
     try:
         make_core, args, kwargs = pickle.loads(boot)
         core: EngineCore = make_core(*args, **kwargs)
@@ -80,6 +83,24 @@ def _say_goodbye(channel: Channel, error: BaseException) -> None:
     poll.register(channel.fileno(), select.POLLOUT)
     while channel.unsent_bytes and poll.poll(_GOODBYE_S * 1000):
         channel.flush()
+
+
+class _ToHost(logging.Handler):
+    """Has the host log what this process logs: one log, one format, one level for an operator."""
+
+    def __init__(self, channel: Channel) -> None:
+        super().__init__()
+        self.setFormatter(logging.Formatter("%(message)s"))
+        self._channel = channel
+        self._owner = threading.get_ident()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = self.format(record).encode("utf-8", "replace").decode()
+        if threading.get_ident() != self._owner:  # the channel is the core's thread's alone
+            print(f"{record.levelname.lower()} {record.name}: {text}", file=sys.stderr)  # noqa: T201
+            return
+        line = LogLine(record.name, record.levelno, text)
+        self._channel.send(FrameKind.LOG, msgspec.msgpack.encode(line))
 
 
 class _SocketPort:

@@ -38,7 +38,7 @@ from rtts.engine.interface import (
     VoiceFailed,
     VoiceLoaded,
 )
-from rtts.engine.wire import COMMANDS, EVENTS, Channel, Failure, FrameError, FrameKind
+from rtts.engine.wire import COMMANDS, EVENTS, Channel, Failure, FrameError, FrameKind, LogLine
 from rtts.errors import BadRequestError, ConfigError, UnknownVoiceError
 
 log = logging.getLogger(__name__)
@@ -350,6 +350,9 @@ def _sort(frames: Sequence[tuple[int, memoryview]]) -> tuple[list[Event], Failur
             events += EVENTS.decode(body)
         elif kind == FrameKind.FAILED:
             failure = msgspec.msgpack.decode(body, type=Failure)
+        elif kind == FrameKind.LOG:
+            line = msgspec.msgpack.decode(body, type=LogLine)
+            logging.getLogger(line.logger).log(line.level, "%s", line.message)
     return events, failure
 
 

@@ -36,6 +36,7 @@ class FrameKind(IntEnum):
     PING = 3  # host to core: answer between two steps
     PONG = 4
     FAILED = 5  # core to host: the core raised; the body is a `Failure`
+    LOG = 6  # core to host: something for the log; the body is a `LogLine`
 
 
 class Failure(msgspec.Struct, array_like=True, frozen=True):
@@ -50,6 +51,20 @@ class Failure(msgspec.Struct, array_like=True, frozen=True):
     message: str
     traceback: str
     is_config: bool = False
+
+
+class LogLine(msgspec.Struct, array_like=True, frozen=True):
+    """What the core's process logs, for the log of the host's.
+
+    Attributes:
+        logger: Name of the logger.
+        level: Number of the level.
+        message: One line, or an exception's several.
+    """
+
+    logger: str
+    level: int
+    message: str
 
 
 class Codec(Generic[MessageT]):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,6 +24,8 @@ from rtts.engine.interface import (
 )
 from rtts.engine.tone import ToneEngine, ToneOptions
 from rtts.errors import ConfigError
+
+log = logging.getLogger("rtts.engine.cores")
 
 
 def tone(**options: object) -> ToneEngine:
@@ -68,6 +72,11 @@ class Touchy(ToneEngine):
                 case "fds":
                     names = sorted(os.readlink(f"/proc/self/fd/{fd}") for fd in _open_fds())
                     raise OSError(" ".join(names))
+                case "log":
+                    log.warning("something \ud800 to know")
+                    other = threading.Thread(target=log.warning, args=("from elsewhere",))
+                    other.start()
+                    other.join()
                 case "print":
                     print("a library that prints")
         super().apply(command)

@@ -134,6 +134,19 @@ async def test_the_traceback_crosses(
     assert "cores.py" in caplog.text
 
 
+async def test_what_the_core_logs_is_logged_here(
+    hosted: Callable[..., Any], caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Under its own logger and level, whatever the characters; from other threads of the child, which
+    may not use the socket, on stderr."""
+    listener = await hosted()
+    await listener.ready()
+    assert await listener.ended(listener.say("Hi", instructions="log")) == [FinishReason.COMPLETED]
+    said = [each for each in caplog.record_tuples if each[0] == "rtts.engine.cores"]
+    assert said == [("rtts.engine.cores", logging.WARNING, "something ? to know")]
+    assert "warning rtts.engine.cores: from elsewhere" in capfd.readouterr().err
+
+
 @pytest.mark.usefixtures("quiet")
 async def test_a_hanging_step_is_killed(hosted: Callable[..., Any]) -> None:
     """A core that answers no ping for `stall_timeout_s` is dead, and its process is gone."""
