@@ -25,6 +25,8 @@ from rtts.server.records import RecordBook
 from rtts.server.stats import Feed, Message
 
 INTERVAL_S = 1.0
+# A loop's timer may fire a millisecond early, and would then close the wrong second.
+MARGIN_S = 0.003
 
 
 class Figures:
@@ -67,7 +69,7 @@ class Figures:
         """Begin publishing; `stop` ends it."""
         now = self._clock()
         due = (math.floor(now / INTERVAL_S) + 1) * INTERVAL_S  # a point is a second of the clock
-        self._timer = asyncio.get_running_loop().call_later(due - now, self._tick)
+        self._timer = asyncio.get_running_loop().call_later(due - now + MARGIN_S, self._tick)
 
     def stop(self) -> None:
         """Stop publishing."""

@@ -452,3 +452,37 @@ async def test_pictures_of_the_documentation():
         await page.set_viewport_size({"width": 375, "height": 812})
         await asyncio.sleep(1.2)
         await page.screenshot(path=IMAGES / "dashboard-phone-dark.png")
+
+
+async def test_every_point_is_in_its_bin():
+    """Bins hold each second of the stretch once, where it was; a stretch is its last seconds."""
+    async with ready() as server, browsing() as page:
+        await look(page, server)
+        found = await page.evaluate(
+            """async () => {
+                const { Model } = await import("./model.js");
+                const wrong = [];
+                for (const [end, seconds, size] of [[1e9, 60, 2], [1e9 + 700, 300, 5], [1e9 + 14999, 900, 15]]) {
+                    const model = new Model();
+                    for (let i = 1000; i >= 0; i--) {
+                        model.take({ type: "stats", time_ms: end - 1000 * i, point: {
+                            t: end - 1000 * i, measured: 1, misses: { queue: 1 },
+                        } });
+                    }
+                    const bins = model.bins(seconds, size);
+                    if (bins.length !== seconds / size) wrong.push("count");
+                    const held = bins.reduce((sum, bin) => sum + bin.sum.points, 0);
+                    const from = 1000 * (bins[0].t - size);
+                    const due = model.points.filter((point) => point.t > from).length;
+                    if (held !== due) wrong.push(`${held} of ${due}`);
+                    for (const { t, sum } of bins) {
+                        if (!(sum.last.t <= 1000 * t && sum.last.t > 1000 * (t - size))) wrong.push(t);
+                        if (sum.of.measured !== sum.points || sum.misses.queue !== sum.points) wrong.push(sum);
+                    }
+                    if (model.sum(60).points !== 60) wrong.push("sum");
+                    if (model.points.length !== 900) wrong.push("unbounded");
+                }
+                return wrong;
+            }"""
+        )
+        assert found == []
