@@ -16,8 +16,9 @@ from typing import Any
 
 import httpx
 import pytest
+import pytest_asyncio
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Page, async_playwright, expect
+from playwright.async_api import Browser, Page, async_playwright, expect
 
 from rtts import advice
 from rtts.engine.tone import ToneOptions
@@ -27,6 +28,8 @@ from rtts.session import SessionOptions
 from tests.deploy.tools import need
 from tests.server.rig import InlineEngine, Talk, ready, talking
 from tests.server.test_gpu import FakeNvml
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")  # one browser for all
 
 IMAGES = Path(__file__).parents[3] / "docs" / "images"
 TEXT = "Hello there, how are you? "
@@ -38,26 +41,30 @@ def busy_machine(monkeypatch):
     monkeypatch.setattr(advice, "SLOW_LOOP_S", 60.0)
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
+        yield await playwright.chromium.launch(
+            executable_path=need("chromium", "chromium"),
+            args=["--no-sandbox", "--disable-dev-shm-usage"],
+        )
+
+
 @contextlib.asynccontextmanager
-async def browsing(*, width: int = 1280, height: int = 900) -> AsyncIterator[Page]:
+async def browsing(
+    browser: Browser, *, width: int = 1280, height: int = 900
+) -> AsyncIterator[Page]:
     """A page of its own; it may complain about nothing and load nothing from elsewhere."""
-    chromium = need("chromium", "chromium")
     complaints: list[str] = []
     hosts: set[str] = set()
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(
-            executable_path=chromium, args=["--no-sandbox", "--disable-dev-shm-usage"]
-        )
-        page = await browser.new_page(viewport={"width": width, "height": height})
-        page.set_default_timeout(8000)
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on(
-            "console",
-            lambda said: complaints.append(said.text) if said.type == "error" else None,
-        )
-        page.on("request", lambda request: hosts.add(request.url.split("/")[2]))
-        yield page
-        await browser.close()
+    context = await browser.new_context(viewport={"width": width, "height": height})
+    page = await context.new_page()
+    page.set_default_timeout(8000)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
+    page.on("request", lambda request: hosts.add(request.url.split("/")[2]))
+    yield page
+    await context.close()
     # That a server is down is the browser's own complaint.
     complaints = [each for each in complaints if "ERR_CONNECTION_REFUSED" not in each]
     assert complaints == []
@@ -94,9 +101,9 @@ def slow(**more: Any) -> InlineEngine:
     return InlineEngine(ToneOptions(first_chunk_delay_s=0.02, real_time_factor=0.02, **more))
 
 
-async def test_what_is_shown_is_what_the_server_measured():
+async def test_what_is_shown_is_what_the_server_measured(browser):
     """Every tile, table and row says what `/v1/stats` and the clients said; charts are drawn."""
-    async with ready(slow()) as server, talking(server) as talk, browsing() as page:
+    async with ready(slow()) as server, talking(server) as talk, browsing(browser) as page:
         await look(page, server)
         await speak(talk, [f"turn-{n}" for n in range(9)])
         await speak(talk, ["late-1", "late-2"], budget_ms=1)
@@ -195,7 +202,7 @@ async def check_drawn(page: Page) -> None:
     assert await page.evaluate(count, ["rtf", "--p99"]) == 0  # the count can be none
 
 
-async def test_advice_comes_says_what_to_do_and_goes(monkeypatch):
+async def test_advice_comes_says_what_to_do_and_goes(browser, monkeypatch):
     """With a budget of 1 ms the guilty stage is named; when nobody is late any more it is quiet."""
     monkeypatch.setattr(history, "WINDOW_S", 3)
     monkeypatch.setattr(advice, "HOLD_S", 0.2)
@@ -203,7 +210,7 @@ async def test_advice_comes_says_what_to_do_and_goes(monkeypatch):
     async with (
         ready(slow(), session=session) as server,
         talking(server) as talk,
-        browsing() as page,
+        browsing(browser) as page,
     ):
         await look(page, server)
         await expect(page.locator("#all-fine")).to_be_visible()
@@ -220,12 +227,12 @@ async def test_advice_comes_says_what_to_do_and_goes(monkeypatch):
         await expect(page.locator("#all-fine")).to_be_visible()
 
 
-async def test_a_page_that_opens_late_sees_the_last_minutes_at_once():
+async def test_a_page_that_opens_late_sees_the_last_minutes_at_once(browser):
     """What was before is there before the first new second has come."""
     async with ready(slow()) as server, talking(server) as talk:
         await speak(talk, ["early-1", "early-2"])
         await asyncio.sleep(2.1)
-        async with browsing() as page:
+        async with browsing(browser) as page:
             await look(page, server)
             await expect(page.locator("#requests")).to_contain_text("early-2", timeout=700)
             await page.locator("#latency summary").click()
@@ -235,9 +242,9 @@ async def test_a_page_that_opens_late_sees_the_last_minutes_at_once():
             assert any(each != "–" for each in medians)
 
 
-async def test_a_server_with_keys_is_asked_with_one():
+async def test_a_server_with_keys_is_asked_with_one(browser):
     """No key: the page asks; a wrong one: it says so; the right one is kept for this tab only."""
-    async with ready(api_keys=("sesame/+ö",)) as server, browsing() as page:
+    async with ready(api_keys=("sesame/+ö",)) as server, browsing(browser) as page:
         await page.goto(f"{server.url}/dashboard/")
         await expect(page.locator("#key-form")).to_be_visible()
         await expect(page.locator("#key")).to_be_focused()
@@ -258,10 +265,10 @@ async def test_a_server_with_keys_is_asked_with_one():
         assert await page.evaluate("sessionStorage.length") == 0
 
 
-async def test_the_page_lives_through_a_restart():
+async def test_the_page_lives_through_a_restart(browser):
     """It says that it is not connected, keeps what it knows, and goes on with the next server."""
     async with contextlib.AsyncExitStack() as stack:
-        page = await stack.enter_async_context(browsing())
+        page = await stack.enter_async_context(browsing(browser))
         async with ready(slow()) as server:
             port = int(server.url.rpartition(":")[2])
             async with talking(server) as talk:
@@ -288,13 +295,13 @@ async def ready_on(port: int):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_everybody_can_read_it(scheme):
+async def test_everybody_can_read_it(browser, scheme):
     """At 375 px nothing scrolls sideways; axe finds nothing, contrast of both schemes included."""
     session = SessionOptions(budget_s=0.001)
     async with ready(slow(), session=session) as server, talking(server) as talk:
         await speak(talk, [f"turn-{n}" for n in range(5)])
         await speak(talk, ["a-name-without-a-space-" * 5])
-        async with browsing(width=375, height=800) as page:
+        async with browsing(browser, width=375, height=800) as page:
             await page.emulate_media(color_scheme=scheme)
             await look(page, server)
             await page.locator("#requests button").first.click()
@@ -316,7 +323,7 @@ async def test_everybody_can_read_it(scheme):
             assert found.violations_count == 0, found.generate_report()
 
 
-async def test_lines_and_bars_stand_out():
+async def test_lines_and_bars_stand_out(browser):
     """Graphics have 3:1 against what is behind them, in both schemes (WCAG 1.4.11)."""
     contrast = """() => {
         const style = getComputedStyle(document.documentElement);
@@ -331,7 +338,7 @@ async def test_lines_and_bars_stand_out():
         const ratio = (a, b) => (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
         return names.map((name) => [name, ratio(luminance(`--${name}`), luminance("--panel"))]);
     }"""
-    async with ready() as server, browsing() as page:
+    async with ready() as server, browsing(browser) as page:
         await look(page, server)
         for scheme in ("light", "dark"):
             await page.emulate_media(color_scheme=scheme)
@@ -339,9 +346,9 @@ async def test_lines_and_bars_stand_out():
                 assert ratio >= 3, (scheme, name)
 
 
-async def test_the_keyboard_reaches_everything_in_order():
+async def test_the_keyboard_reaches_everything_in_order(browser):
     """Skip link, controls, tables, rows: in the order in which they stand; each shows its focus."""
-    async with ready(slow()) as server, talking(server) as talk, browsing() as page:
+    async with ready(slow()) as server, talking(server) as talk, browsing(browser) as page:
         await speak(talk, ["turn"])
         await look(page, server)
         await expect(page.locator("#requests")).to_contain_text("turn")
@@ -362,9 +369,9 @@ async def test_the_keyboard_reaches_everything_in_order():
         assert reached.count("As a table") == 7
 
 
-async def test_hold_still_stops_the_changes():
+async def test_hold_still_stops_the_changes(browser):
     """Whoever reads slowly can stop the page, and let it go on."""
-    async with ready(slow()) as server, talking(server) as talk, browsing() as page:
+    async with ready(slow()) as server, talking(server) as talk, browsing(browser) as page:
         await look(page, server)
         await page.get_by_text("Hold still").click()
         await speak(talk, ["unseen"])
@@ -374,10 +381,10 @@ async def test_hold_still_stops_the_changes():
         await expect(page.locator("#requests")).to_contain_text("unseen")
 
 
-async def test_names_are_text():
+async def test_names_are_text(browser):
     """What a client calls its context is shown, never run."""
     evil = "<img src=x onerror=alert(1)>"
-    async with ready(slow()) as server, talking(server) as talk, browsing() as page:
+    async with ready(slow()) as server, talking(server) as talk, browsing(browser) as page:
         dialogs = []
         page.on("dialog", lambda dialog: dialogs.append(dialog.message))
         await look(page, server)
@@ -388,11 +395,11 @@ async def test_names_are_text():
         assert await page.locator("main img").count() == 0 and dialogs == []
 
 
-async def test_a_gpu_is_shown(monkeypatch):
+async def test_a_gpu_is_shown(browser, monkeypatch):
     """Memory and use, now and over time."""
     nvml = FakeNvml(count=1)
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    async with ready() as server, browsing() as page:
+    async with ready() as server, browsing(browser) as page:
         await look(page, server)
         await expect(figure(page, "gpu")).to_have_text("40 %")
         await expect(figure(page, "gpu-memory")).to_have_text("H200: 1.0 GiB of 4.0 GiB")
@@ -400,9 +407,9 @@ async def test_a_gpu_is_shown(monkeypatch):
         await expect(page.locator("#no-gpu")).to_be_hidden()
 
 
-async def test_quantiles_are_the_servers():
+async def test_quantiles_are_the_servers(browser):
     """The page and the server find the same quantiles of the same values."""
-    async with ready() as server, browsing() as page:
+    async with ready() as server, browsing(browser) as page:
         await look(page, server)
         dice = random.Random(7)
         for count in (1, 2, 19, 20, 21, 99, 100, 101, 1000):
@@ -426,11 +433,15 @@ async def test_quantiles_are_the_servers():
             assert found[3:] == [count, count]
 
 
-async def test_pictures_of_the_documentation():
+async def test_pictures_of_the_documentation(browser):
     """A server with something to tell; the pictures are written only when asked for."""
     engine = InlineEngine(ToneOptions(first_chunk_delay_s=0.018, real_time_factor=0.03))
     dice = random.Random(3)
-    async with ready(engine) as server, talking(server) as talk, browsing(height=1330) as page:
+    async with (
+        ready(engine) as server,
+        talking(server) as talk,
+        browsing(browser, height=1330) as page,
+    ):
         await look(page, server)
         await page.get_by_label("Show").select_option("60")
         n_turns = 60 if os.environ.get("SCREENSHOTS") else 3
@@ -454,9 +465,9 @@ async def test_pictures_of_the_documentation():
         await page.screenshot(path=IMAGES / "dashboard-phone-dark.png")
 
 
-async def test_every_point_is_in_its_bin():
+async def test_every_point_is_in_its_bin(browser):
     """Bins hold each second of the stretch once, where it was; a stretch is its last seconds."""
-    async with ready() as server, browsing() as page:
+    async with ready() as server, browsing(browser) as page:
         await look(page, server)
         found = await page.evaluate(
             """async () => {
