@@ -32,6 +32,16 @@ def machine() -> dict[str, Any]:
     }
 
 
+def gpu() -> str | None:
+    """The GPUs, as the driver names them; asking makes no context on any."""
+    query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
+    try:
+        run = subprocess.run(query, capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return run.stdout.strip() or None
+
+
 def commit(measured: Sequence[str]) -> str:
     """The commit, marked dirty if one of the measured paths is not as it was committed."""
 
