@@ -61,8 +61,15 @@ def stand_in(name: str) -> Any:
 
 def stand_ins() -> None:
     """For what the other packages import and do not need here (`sox` prints a banner)."""
-    for name in ("sox", "torchaudio", "torchaudio.compliance", "torchaudio.compliance.kaldi"):
-        stand_in(name)
+    stand_in("sox")
+    try:
+        importlib.import_module("torchaudio.compliance.kaldi")
+    except (ImportError, OSError, AttributeError) as error:
+        print(f"torchaudio is stood in for: {error}", flush=True)
+        for name in [name for name in sys.modules if name.partition(".")[0] == "torchaudio"]:
+            del sys.modules[name]
+        for name in ("torchaudio", "torchaudio.compliance", "torchaudio.compliance.kaldi"):
+            stand_in(name)
     try:
         importlib.import_module("librosa.filters")
         importlib.import_module("librosa.core")
