@@ -2,7 +2,8 @@
 
 The same random weights (`rtts checkpoint`) for all, bfloat16, one sentence at a time, each in a process
 of its own and in its own process's clock: from the call to the first samples on the host, and to the
-last. Every engine makes the same number of frames. qwen-tts returns everything at the end, so its first
+last. Every engine makes the same number of frames and, but where it says that text arrives, has the text
+in front of the audio. qwen-tts returns everything at the end, so its first
 audio is its last. `--path NAME=DIR` puts a folder in front of an engine's imports, since the two others
 want different versions of transformers.
 """
@@ -38,7 +39,8 @@ TEXT = (
 VOICE, LANGUAGE = "vivian", "English"
 SAMPLES = 1920  # a frame
 WORKERS = {
-    "rtts": ["--engine", "rtts"],
+    "rtts": ["--engine", "rtts", "--layout", "complete"],
+    "rtts, text arriving": ["--engine", "rtts", "--layout", "streaming"],
     "faster-qwen3-tts, chunk 1": ["--engine", "faster-qwen3-tts", "--chunk", "1"],
     "faster-qwen3-tts, chunk 8": ["--engine", "faster-qwen3-tts", "--chunk", "8"],
     "qwen-tts, sdpa": ["--engine", "qwen-tts", "--attention", "sdpa"],
@@ -87,7 +89,7 @@ def restore_rotary(model: Any) -> None:
     """The newest transformers leave buffers that are not saved uninitialised in classes it does not know."""
     import torch
 
-    roots = (model, model.speech_tokenizer.model)
+    roots, device = (model, model.speech_tokenizer.model), next(model.parameters()).device
     for module in itertools.chain.from_iterable(root.modules() for root in roots):
         if not hasattr(module, "inv_freq") or "Qwen3TTS" not in type(module).__name__:
             continue
@@ -97,8 +99,9 @@ def restore_rotary(model: Any) -> None:
             config.hidden_size // config.num_attention_heads
         )
         even = torch.arange(0, size, 2, dtype=torch.int64).float()
-        module.inv_freq = (1.0 / theta ** (even / size)).to(module.inv_freq.device)
+        module.inv_freq = (1.0 / theta ** (even / size)).to(device)
         module.original_inv_freq, module.attention_scaling = module.inv_freq, 1.0
+        module._ensure_inv_freq = lambda _: None  # looks at values: not inside a captured graph
 
 
 def load_reference(arguments: argparse.Namespace) -> Speak:
@@ -152,12 +155,13 @@ def load_rtts(arguments: argparse.Namespace) -> Speak:
     """rtts: the engine core, a frame a chunk."""
     from rtts.engine import interface as waist
     from rtts.engine.qwen.engine import load_engine
-    from rtts.engine.qwen.options import EndingOptions, QwenOptions
+    from rtts.engine.qwen.options import EndingOptions, LayoutPolicy, QwenOptions, TextOptions
 
-    endless = EndingOptions(budget_base_frames=4000, silence_frames=10**6, repeat_frames=10**6)
+    patient = EndingOptions(budget_base_frames=400, silence_frames=10**6, repeat_frames=10**6)
+    layout = LayoutPolicy.AUTO if arguments.layout == "complete" else LayoutPolicy.STREAMING
     options = QwenOptions(
         model=str(arguments.checkpoint), device=arguments.device, dtype=arguments.dtype, slots=1,
-        positions=768, endings=endless,
+        positions=2048, endings=patient, text=TextOptions(layout=layout),
     )  # fmt: skip
     engine, ids = load_engine(options), itertools.count(1)
     engine.apply(waist.LoadVoice(VOICE))
@@ -269,7 +273,7 @@ def run_worker(
     lines = done.stdout.splitlines()
     found = [line[7:] for line in lines if line.startswith("RESULT ")]
     if not found:
-        return {"error": (done.stderr or done.stdout)[-1500:]}
+        return {"error": (done.stderr or done.stdout)[-6000:]}
     return json.loads(found[-1])
 
 
@@ -290,6 +294,7 @@ def main() -> None:
     parser.add_argument("--engine", choices=LOADERS, help="only this, in this process")
     parser.add_argument("--attention", default="sdpa")
     parser.add_argument("--chunk", type=int, default=8)
+    parser.add_argument("--layout", default="complete", choices=("complete", "streaming"))
     arguments = parser.parse_args()
     if arguments.engine:
         work(arguments)

@@ -101,8 +101,7 @@ def run_case(arguments: argparse.Namespace) -> dict[str, Any]:
     plan = plan_memory(load_config(folder), value_bytes=value_bytes, prefix_bytes=prefix_bytes)
     slots, positions = arguments.slots, arguments.positions
     if not slots:
-        before = used_bytes() if on_gpu else 0
-        room = usable_bytes(cap - before, cap, MEMORY_LIMIT) - (CONTEXT_BYTES - before)
+        room = usable_bytes(cap - CONTEXT_BYTES, cap, MEMORY_LIMIT)
         slots = plan.slots_for(room, positions)
     planned = plan.total_bytes(slots, positions)
     print("planned", slots, planned, flush=True)
