@@ -65,12 +65,14 @@ def run_case(arguments: argparse.Namespace) -> dict[str, Any]:
     import torch
 
     from rtts.engine.qwen.checkpoint import RandomWeights, write_settings
-    from rtts.engine.qwen.engine import MEMORY_LIMIT, QwenEngine
+    from rtts.engine.qwen.engine import QwenEngine
     from rtts.engine.qwen.frame import Model
     from rtts.engine.qwen.memory import CONTEXT_BYTES, plan_memory, usable_bytes
     from rtts.engine.qwen.options import EndingOptions, QwenOptions
     from rtts.engine.qwen.prompt import PromptBuilder
+    from rtts.engine.qwen.references import VoiceShelf
     from rtts.engine.qwen.runner import Runner
+    from rtts.engine.qwen.sizing import MEMORY_LIMIT
     from rtts.engine.qwen.tokenizer import load_tokenizer
 
     on_gpu = arguments.device != "cpu"
@@ -120,7 +122,8 @@ def run_case(arguments: argparse.Namespace) -> dict[str, Any]:
         model=str(folder), device=arguments.device, slots=slots, waiting=0, wait_limit_s=60.0,
         positions=positions, endings=endless,
     )  # fmt: skip
-    engine = QwenEngine(options, runner, builder, model.config, {})
+    shelf = VoiceShelf(None, model.config, model.dtype, model.device)
+    engine = QwenEngine(options, runner, builder, model.config, shelf)
     said = speak(engine, slots, arguments.seconds)
     note("spoken")
     row = {
