@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -29,15 +29,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import torch
 
 from benchmarks import record
-from benchmarks.qwen_compare import TEXT, VOICE
+from benchmarks.qwen_compare import SAMPLES, TEXT, VOICE
 from rtts.engine import interface as waist
 from rtts.engine.qwen.attention import PromptAttention
 from rtts.engine.qwen.engine import QwenEngine, load_engine
 from rtts.engine.qwen.extra import Tensor, functional
 from rtts.engine.qwen.frame import Model, SlotState
+from rtts.engine.qwen.graphs import PromptRows
 from rtts.engine.qwen.kv_cache import KeyValues
 from rtts.engine.qwen.layers import attend
 from rtts.engine.qwen.options import EndingOptions, QwenOptions
+from rtts.engine.qwen.runner import Runner
 
 MEASURED = ("rtts/engine/qwen", "benchmarks/qwen_choices.py")
 PATIENT = EndingOptions(budget_base_frames=400, silence_frames=10**6, repeat_frames=10**6)
@@ -148,7 +150,7 @@ def measure_prefill(engine: QwenEngine, sizes: list[int], count: int) -> dict[st
             except (RuntimeError, TypeError, NotImplementedError) as failure:
                 row[name] = {"error": str(failure).splitlines()[0][:200]}
         if size <= positions:
-            run = partial(runner.frames.prefill, x, 0, 0)
+            run = partial(runner.frames.prefill, [PromptRows(x, 0, 0)])
             row["captured path"] = {"ms": repeated_ms(run, count)}
         rows[str(size)] = row
         print("prefill", size, row, flush=True)
@@ -173,7 +175,7 @@ class Speaker:
             )
             engine.apply(waist.AppendText(self.next, 0, TEXT))
             engine.apply(waist.FinishText(self.next))
-        made = dict.fromkeys(range(first, self.next + 1), 0)
+        made = dict.fromkeys(range(first, self.next + 1), 0.0)
         starts: dict[int, float] = {}
         open_ = set(made)
         while open_:
@@ -181,7 +183,7 @@ class Speaker:
                 id_ = getattr(event, "utterance_id", 0)
                 if isinstance(event, waist.AudioProduced) and event.pcm:
                     starts.setdefault(id_, time.perf_counter() - begun)
-                    made[id_] += 1
+                    made[id_] += len(event.pcm) // 2 / SAMPLES
                 if isinstance(event, waist.UtteranceFailed):
                     raise RuntimeError(event.message)
                 ended = isinstance(event, waist.UtteranceFinished)
@@ -209,6 +211,13 @@ class Speaker:
         return {key: round(statistics.median(each[key] for each in taken), 3) for key in taken[0]}
 
 
+def plain_prefill(runner: Runner, prompts: Sequence[PromptRows]) -> None:
+    """Prompts by the plain modules, where the captured path would do it."""
+    for prompt in prompts:
+        kv = runner.frames.state.kv
+        runner.model.talker.prefill(prompt.x, kv, prompt.slot, prompt.start)
+
+
 def measure_first_audio(speaker: Speaker, runs: int) -> dict[str, Any]:
     """First audio of the text with its prompt on the captured path, and by the plain modules."""
     runner = speaker.engine._runner
@@ -219,9 +228,7 @@ def measure_first_audio(speaker: Speaker, runs: int) -> dict[str, Any]:
             continue  # behind a head a prompt needs a mask or flash-attn's alignment
         try:
             with using(runner.model, function, kernel):
-                runner.frames.prefill = lambda x, slot, start: runner.model.talker.prefill(
-                    x, runner.frames.state.kv, slot, start
-                )
+                runner.frames.prefill = partial(plain_prefill, runner)
                 rows[name] = speaker.median(1, 4, runs)["first_audio_ms"]
         except RuntimeError as error:
             rows[name] = str(error).splitlines()[0][:200]

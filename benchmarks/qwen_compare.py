@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ WORKERS = {
     "qwen-tts, sdpa": ["--engine", "qwen-tts", "--attention", "sdpa"],
     "qwen-tts, eager": ["--engine", "qwen-tts", "--attention", "eager"],
 }
-Speak = Callable[[int], Iterator[int]]
+Speak = Callable[[int], Generator[int, None, None]]
 """Frames wanted to the number of samples of each chunk, as it reaches the host."""
 
 
@@ -118,7 +118,7 @@ def load_reference(arguments: argparse.Namespace) -> Speak:
     )
     model.model.eval()
 
-    def speak(frames: int) -> Iterator[int]:
+    def speak(frames: int) -> Generator[int, None, None]:
         waves, _ = model.generate_custom_voice(
             TEXT, VOICE, LANGUAGE, max_new_tokens=frames + 1
         )  # of which the last is dropped
@@ -142,7 +142,7 @@ def load_faster(arguments: argparse.Namespace) -> Speak:
     restore_rotary(model.model.model)
     model.warmup()
 
-    def speak(frames: int) -> Iterator[int]:
+    def speak(frames: int) -> Generator[int, None, None]:
         for audio, _, _ in model.generate_custom_voice_streaming(
             TEXT, VOICE, LANGUAGE, max_new_tokens=frames, chunk_size=arguments.chunk
         ):
@@ -168,23 +168,27 @@ def load_rtts(arguments: argparse.Namespace) -> Speak:
     while engine.has_work():
         engine.step(time.perf_counter())
 
-    def speak(frames: int) -> Iterator[int]:
+    def speak(frames: int) -> Generator[int, None, None]:
         id_ = next(ids)
         engine.apply(waist.StartUtterance(id_, VOICE, language="en", seed=id_, until_s=1e6))
         engine.apply(waist.AppendText(id_, 0, TEXT))
         engine.apply(waist.FinishText(id_))
         made = 0
-        while made < frames:
-            for event in engine.step(time.perf_counter()):
-                if isinstance(event, waist.AudioProduced) and event.pcm:
-                    made += 1
-                    yield len(event.pcm) // 2
-                if isinstance(event, waist.UtteranceFinished | waist.UtteranceFailed):
-                    print(f"ended early: {event}", flush=True)
-                    return
-        engine.apply(waist.CancelUtterance(id_))
-        while engine.has_work():
-            engine.step(time.perf_counter())
+        try:
+            while made < frames * SAMPLES:
+                for event in engine.step(time.perf_counter()):
+                    if getattr(event, "utterance_id", id_) != id_:
+                        raise RuntimeError(f"of another sentence: {event}")
+                    if isinstance(event, waist.AudioProduced) and event.pcm:
+                        made += len(event.pcm) // 2
+                        yield len(event.pcm) // 2
+                    if isinstance(event, waist.UtteranceFinished | waist.UtteranceFailed):
+                        print(f"ended early: {event}", flush=True)
+                        return
+        finally:
+            engine.apply(waist.CancelUtterance(id_))
+            while engine.has_work():
+                engine.step(time.perf_counter())
 
     return speak
 
@@ -196,12 +200,14 @@ def take(speak: Speak, frames: int) -> dict[str, float]:
     """One sentence."""
     begun = time.perf_counter()
     first_s, samples, first = 0.0, 0, 0
-    for count in speak(frames):
+    chunks = speak(frames)
+    for count in chunks:
         first_s, first = first_s or time.perf_counter() - begun, first or count
         samples += count
         last_s = time.perf_counter() - begun
         if samples >= frames * SAMPLES:
             break
+    chunks.close()
     made = samples / SAMPLES
     steady = (last_s - first_s) / (made - first / SAMPLES) if samples > first else last_s / made
     return {

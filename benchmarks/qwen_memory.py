@@ -159,7 +159,9 @@ def speak(engine: Any, streams: int, seconds: float) -> dict[str, Any]:
     while at - begun < seconds or (len(heard) < streams and at - begun < 10 * seconds):
         for event in (*engine.step(at), *engine.step(time.perf_counter())):
             if isinstance(event, AudioProduced) and event.pcm:
-                heard[event.utterance_id] = heard.get(event.utterance_id, 0) + 1
+                heard[event.utterance_id] = (
+                    heard.get(event.utterance_id, 0) + len(event.pcm) // 3840
+                )
             if isinstance(event, UtteranceFailed):
                 failed.append(event.message)
         now = time.perf_counter()
