@@ -1,9 +1,8 @@
 """How much of a GPU's memory a checkpoint takes, by slots and positions, before anything is loaded.
 
 Arithmetic over the settings for all that has a shape; what has none (the CUDA context, compiled
-kernels, captured graphs) is a measured constant. It knows no torch, no device and no checkpoint
-file. GPUs only: on a CPU time is short
-before memory is.
+kernels, captured graphs) is a constant measured on an H200 (`benchmarks/qwen_memory.py`). It knows no
+torch, no device and no checkpoint file. GPUs only: on a CPU time is short before memory is.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _UNUSED_BYTES = 250 * MB
 _GRAPH_BYTES = 3 * MB
 """One captured graph of about 630 kernels (2.7)."""
 
-_PREFILL_GRAPHS = 3
+_PREFILL_GRAPHS = 5
 
 _SCRATCH_VALUES = 800_000
 """Intermediate values of a row: 1.54 MB (1.7B) and 1.52 MB (0.6B) in bfloat16."""
@@ -61,7 +60,7 @@ class MemoryPlan:
         return self.stream_bytes + (positions + 1) * self.position_bytes
 
     def graphs_bytes(self, slots: int) -> int:
-        """Captured graphs: one a batch size (powers of two, and `slots`), three of prefill."""
+        """Captured graphs: one a batch size (powers of two, and `slots`), five of prefill."""
         return ((slots - 1).bit_length() + 1 + _PREFILL_GRAPHS) * _GRAPH_BYTES
 
     def total_bytes(self, slots: int, positions: int) -> int:
