@@ -7,13 +7,17 @@ Writes a checkpoint of random weights, starts `rtts serve --engine qwen` on it (
 kernels' cache, once to measure), and loads it with `benchmarks/load.py` from another process of the
 same machine. Clients get Opus over WebSocket. Random weights do not end by themselves: replies are
 ended at the length the text should take, one or two sentences, about 5 s. Their tokenizer has an id
-for each byte, four times as many as a trained one. The last line is the result as JSON.
+for each byte, four times as many as a trained one. With each load of live streams a few seeded
+replies are asked for that were spoken alone before, and their PCM compared. The last line is the
+result as JSON.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
+import hashlib
 import json
 import multiprocessing
 import resource
@@ -31,6 +35,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,10 +44,15 @@ sys.path.insert(0, str(ROOT))
 from benchmarks import record  # noqa: E402
 from benchmarks.load import is_clean, measure, run_on_loop  # noqa: E402
 from benchmarks.loadgen.run import Plan  # noqa: E402
+from benchmarks.loadgen.texts import SENTENCES  # noqa: E402
+from benchmarks.loadgen.wire import open_connection  # noqa: E402
+from rtts.protocol.audio_message import HEADER  # noqa: E402
+from rtts.protocol.events import Format, Start, Text  # noqa: E402
 
 MEASURED = ("rtts", "benchmarks/qwen_service.py", "benchmarks/load.py", "benchmarks/loadgen")
 PACKAGES = ("msgspec", "numpy", "torch", "uvicorn", "uvloop", "websockets")
 START_LIMIT_S = 240.0
+SEEDS = 4  # replies that are compared
 # What a player has before it starts: half a message. Every player of speech buffers more.
 PLAYER_BUFFER_S = 0.04
 WARMUP_S = 2.0
@@ -212,11 +222,61 @@ def load(plan: Plan) -> dict[str, Any]:
     return dict(run_on_loop(measure(plan)))
 
 
-def run(section: Section, server: RunningServer, generator: ProcessPoolExecutor) -> dict[str, Any]:
-    """Put one load on the server."""
+class _Ear:
+    """Listens to one reply in PCM."""
+
+    def __init__(self) -> None:
+        self.digest, self.n_bytes = hashlib.sha256(), 0
+        self.is_done = asyncio.Event()
+
+    def on_text(self, data: bytes, at: float) -> None:
+        del at
+        if json.loads(data)["type"] in ("done", "error"):
+            self.is_done.set()
+
+    def on_binary(self, data: bytes, at: float) -> None:
+        del at
+        self.digest.update(data[HEADER.size :])
+        self.n_bytes += len(data) - HEADER.size
+
+    def on_closed(self, code: int) -> None:
+        del code
+        self.is_done.set()
+
+
+async def repeat(url: str) -> list[tuple[str, int]]:
+    """Speak seeded texts one after the other: a digest of each one's PCM, and its bytes."""
+    heard = []
+    for seed in range(1, SEEDS + 1):
+        ear = _Ear()
+        connection = await open_connection(url, ear, protocol="rtts.v1")
+        format_ = Format(codec="pcm_s16le", sample_rate=24_000)
+        connection.send_text(msgspec.json.encode(Start(ctx="a", seed=seed, format=format_)))
+        text = Text(ctx="a", text=SENTENCES[seed], end=True)
+        connection.send_text(msgspec.json.encode(text))
+        await asyncio.wait_for(ear.is_done.wait(), 30.0)
+        connection.close()
+        heard.append((ear.digest.hexdigest(), ear.n_bytes))
+    return heard
+
+
+def run(
+    section: Section,
+    server: RunningServer,
+    generator: ProcessPoolExecutor,
+    alone: list[tuple[str, int]],
+) -> dict[str, Any]:
+    """Put one load on the server; `alone` is what seeded texts sounded like without any."""
     plan = replace(section.plan, url=server.url, server_pid=server.pid)
     stages, cpu_s, begun = server.stages(), server.cpu_s(), time.monotonic()
-    results = generator.submit(load, plan).result(timeout=plan.duration_s + 60.0)
+    loading = generator.submit(load, plan)
+    equal: dict[str, int] = {}
+    if plan.mode == "live":
+        time.sleep(plan.duration_s / 3)  # until everybody has begun
+        pairs = list(zip(alone, asyncio.run(repeat(server.url)), strict=True))
+        same = sum(one == other and one[1] > 0 for one, other in pairs)
+        equal = {"seeded_replies": len(pairs), "same_bytes_as_alone": same}
+    results = loading.result(timeout=plan.duration_s + 60.0)
     wall_s = time.monotonic() - begun
     after, cpu_after_s = server.stages(), server.cpu_s()
     mean_ms = {}
@@ -226,6 +286,7 @@ def run(section: Section, server: RunningServer, generator: ProcessPoolExecutor)
             mean_ms[name] = round(1000 * (total - before[0]) / (count - before[1]), 3)
     return {
         "is_clean": is_clean(results),
+        **equal,
         "first_packet_stages_mean_ms": mean_ms,
         "cpu_percent": {
             name: round(100 * (cpu_after_s[name] - cpu_s[name]) / wall_s, 1) for name in cpu_s
@@ -255,7 +316,8 @@ def show(name: str, results: dict[str, Any]) -> None:
     print(f"  stages {results['first_packet_stages_mean_ms']}")
     generator = results["generator"]
     print(
-        f"  cpu {results['cpu_percent']}, generator {generator['cpu_percent']} %, its lag "
+        f"  same bytes {results.get('same_bytes_as_alone')} of {results.get('seeded_replies')}; "
+        f"cpu {results['cpu_percent']}, generator {generator['cpu_percent']} %, its lag "
         f"p99 {(generator['loop_lag_ms'] or {}).get('p99')} ms; {results['server_stats']}",
         flush=True,
     )
@@ -302,12 +364,13 @@ def go(setup: Setup, model: Path, options: argparse.Namespace, report: Report) -
     report.add("serve", " ".join(server.command))
     context = multiprocessing.get_context("spawn")
     try:
+        alone = asyncio.run(repeat(server.url))
         with ProcessPoolExecutor(1, mp_context=context) as generator:
             for section in setup.sections:
                 if options.only and section.name not in options.only:
                     continue
                 try:
-                    report.add(section.name, run(section, server, generator))
+                    report.add(section.name, run(section, server, generator, alone))
                     show(section.name, report.results[section.name])
                 except Exception:  # noqa: BLE001 - one section must not cost the others
                     traceback.print_exc()

@@ -183,6 +183,7 @@ def make_encoder(
     source_rate_hz: int,
     *,
     complexity: int = 10,
+    keeps_lock: bool = True,
     serial: int | None = None,
 ) -> StreamEncoder:
     """An encoder for one utterance, from PCM at `source_rate_hz`.
@@ -191,6 +192,7 @@ def make_encoder(
         fmt: From `resolve_format`.
         source_rate_hz: Of the PCM; what differs from `fmt.sample_rate` is resampled.
         complexity: Opus: 0 (least CPU) to 10 (best).
+        keeps_lock: Opus: see `rtts.audio.opus.Encoder`.
         serial: Ogg: identifies the stream in its file; None draws one at random.
 
     Raises:
@@ -201,7 +203,11 @@ def make_encoder(
         resampler = Resampler(source_rate_hz, fmt.sample_rate)
     if fmt.codec == "opus":
         opus = OpusPacker(
-            fmt.sample_rate, bitrate=fmt.bitrate, frame_ms=fmt.frame_ms, complexity=complexity
+            fmt.sample_rate,
+            bitrate=fmt.bitrate,
+            frame_ms=fmt.frame_ms,
+            complexity=complexity,
+            keeps_lock=keeps_lock,
         )
         if fmt.container == "raw":
             return StreamEncoder(opus, resampler)

@@ -94,7 +94,8 @@ class OpusLibrary:
         version: What it says of itself ("libopus 1.5.2"; some builds say "libopus unknown").
         source: "configured", "opuslib-next-bundled", "pyav" or "system".
         skipped: Candidates that exist but could not be loaded, with the reason.
-        functions: The C functions, declared.
+        functions: The C functions, declared; a call keeps the interpreter lock.
+        unlocked_encode: `opus_encode`, letting other threads run meanwhile.
     """
 
     path: str
@@ -102,6 +103,7 @@ class OpusLibrary:
     source: str
     skipped: tuple[str, ...]
     functions: Any = field(repr=False, compare=False)
+    unlocked_encode: Any = field(repr=False, compare=False)
 
     def check(self, call: str, status: int) -> int:
         """Pass a non-negative status through.
@@ -214,8 +216,12 @@ def _open(path: str, source: str, skipped: tuple[str, ...]) -> OpusLibrary:
         function = getattr(functions, name)
         function.restype = result
         function.argtypes = arguments
+    unlocked_encode = ctypes.CDLL(path).opus_encode
+    unlocked_encode.restype = functions.opus_encode.restype
+    unlocked_encode.argtypes = functions.opus_encode.argtypes
     version: bytes = functions.opus_get_version_string()
-    return OpusLibrary(path, version.decode("ascii", "replace"), source, skipped, functions)
+    named = version.decode("ascii", "replace")
+    return OpusLibrary(path, named, source, skipped, functions, unlocked_encode)
 
 
 class _Coder:
@@ -291,20 +297,30 @@ class Encoder(_Coder):
     inband_fec = _Setting(_SET_INBAND_FEC, "1: a packet also carries a poor copy of the last.")
     packet_loss_perc = _Setting(_SET_PACKET_LOSS_PERC, "Expected loss, 0 to 100 percent.")
 
-    def __init__(self, fs: int, channels: int, application: int = Application.AUDIO) -> None:
+    def __init__(
+        self,
+        fs: int,
+        channels: int,
+        application: int = Application.AUDIO,
+        *,
+        keeps_lock: bool = True,
+    ) -> None:
         """Make an encoder.
 
         Args:
             fs: Sample rate in Hz, one of `OPUS_RATES_HZ`.
             channels: 1, or 2 (interleaved).
             application: An `Application`.
+            keeps_lock: Encode under the interpreter lock: quicker where other threads run Python.
+                Without it, several encoders can be at work on several threads.
 
         Raises:
             ValueError: The rate or the channels are none of Opus'.
             ConfigError: There is no libopus.
         """
         super().__init__("encoder", fs, channels, application)
-        self._encode = self._library.functions.opus_encode
+        library = self._library
+        self._encode = library.functions.opus_encode if keeps_lock else library.unlocked_encode
         self._packet = ctypes.create_string_buffer(_MAX_PACKET_BYTES)
         self._packet_view = memoryview(self._packet).cast("B")
 

@@ -157,14 +157,23 @@ class OpusPacker:
     """
 
     def __init__(
-        self, sample_rate_hz: int, *, bitrate: int, frame_ms: int, complexity: int
+        self,
+        sample_rate_hz: int,
+        *,
+        bitrate: int,
+        frame_ms: int,
+        complexity: int,
+        keeps_lock: bool = True,
     ) -> None:
         """Make the encoder.
+
+        Args:
+            keeps_lock: See `Encoder`.
 
         Raises:
             ConfigError: There is no libopus.
         """
-        encoder = Encoder(sample_rate_hz, 1, Application.AUDIO)
+        encoder = Encoder(sample_rate_hz, 1, Application.AUDIO, keeps_lock=keeps_lock)
         encoder.bitrate = bitrate
         encoder.complexity = complexity
         encoder.signal = Signal.VOICE

@@ -38,6 +38,11 @@ def make_engine(settings: Settings, *, is_brief: bool = False) -> Engine:
     return LocalEngine(lambda: factory(*each[0]), workers=workers, name=kind)
 
 
+def shares_process(settings: Settings) -> bool:
+    """Whether the engine of a server runs in the server's process."""
+    return _host(settings, is_brief=False) == "local"
+
+
 def _host(settings: Settings, *, is_brief: bool) -> str:
     """Where the engine runs, with `auto` resolved."""
     host = settings.engine.host

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rtts.cli.flags import Commands, add_command, add_engine_flags, add_setting, resolve
@@ -62,10 +63,14 @@ def run(arguments: argparse.Namespace) -> int:
     log = logging.getLogger("rtts")
     log.info("settings: file %s, SHA-256 %s", resolved.file or "none", resolved.fingerprint())
     from rtts.audio.opus import load_library
-    from rtts.cli.engines import make_engine
+    from rtts.cli.engines import make_engine, shares_process
 
     if settings.audio.opus_library is not None:
         load_library(str(settings.audio.opus_library))
+    if settings.server.encoder_threads is None and shares_process(settings):
+        # Each packet would wait up to 5 ms for the interpreter lock that the engine's thread holds.
+        server = replace(settings.server, encoder_threads=0)
+        settings = replace(settings, server=server)
     engine = make_engine(settings)  # before there is a loop: it may have to fetch a model
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(_serve(settings, engine))

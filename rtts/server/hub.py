@@ -31,8 +31,9 @@ from rtts.engine.interface import (
     WordsTimed,
 )
 from rtts.metrics import Metrics
+from rtts.server.encoders import Encoders
 from rtts.server.turns import Turns
-from rtts.session import ClientReport, Service, Session, SessionOptions, UtteranceRecord
+from rtts.session import ClientReport, Service, Session, SessionOptions, Speech, UtteranceRecord
 
 # A batch of a hundred streams' audio takes some 50 ms to encode. After this much of it the loop
 # reads sockets and timers before it goes on, so that a cancel is not behind all of them.
@@ -98,6 +99,7 @@ class Hub:
         on_engine_event: Callable[[EngineEvent, float], None],
         on_record: Callable[[UtteranceRecord | ClientReport, float], None],
         max_detached: int,
+        encoders: Encoders,
     ) -> None:
         """Take the parts.
 
@@ -107,6 +109,7 @@ class Hub:
             on_record: Told of every finished context.
             max_detached: Sessions that may wait for their client at once; beyond it the one that
                 has waited longest is ended.
+            encoders: What shares the work of encoding; closed by whoever made it.
         """
         self.service = service
         self.options = options
@@ -125,6 +128,7 @@ class Hub:
         # Delivered, not yet handled: about the engine, and about utterances.
         self._news: deque[EngineEvent] = deque()
         self._turns = Turns()
+        self._encoders = encoders
         self._is_handling = False
         self._is_draining = False
         self._is_saving_effort = False
@@ -274,21 +278,49 @@ class Hub:
             if self._news:
                 self._tell_server(self._news.popleft())
                 continue
-            event, is_awaited = self._turns.pop(now)
-            host = self._routes[event.utterance_id]
-            if silent is not None and silent is not host:
-                self.pump(silent)
-            self._hand_over(host, event, now)
-            silent = host
-            # Marks go out with the audio they are of.
-            if is_awaited and not isinstance(event, WordsTimed):
-                self.pump(host)
-                silent = None
-            now = self.clock()
+            for event, is_awaited in self._next_events(now):
+                host = self._routes.get(event.utterance_id)
+                if host is None:  # it went with a session that broke in this turn
+                    continue
+                if silent is not None and silent is not host:
+                    self.pump(silent)
+                self._hand_over(host, event, now)
+                silent = host
+                # Marks go out with the audio they are of.
+                if is_awaited and not isinstance(event, WordsTimed):
+                    self.pump(host)
+                    silent = None
+                now = self.clock()
             if now > turn_ends:
                 break
         if silent is not None:
             self.pump(silent)
+
+    def _next_events(self, now: float) -> list[tuple[UtteranceEvent, bool]]:
+        """The next events in turn, their audio encoded as far as that pays; at least one.
+
+        Alone goes what is encoded in no time or has to wait for something else: somebody's first
+        audio above all.
+        """
+        events: list[tuple[UtteranceEvent, bool]] = []
+        speeches: dict[Speech, None] = {}  # in order, each once
+        while self._turns:
+            event, is_awaited = self._turns.pop(now)
+            events.append((event, is_awaited))
+            if not self._encoders.width or not isinstance(event, AudioProduced):
+                break
+            speech = self._routes[event.utterance_id].session.speech_of(event)
+            if speech is None:
+                break
+            speech.expect(event.pcm)
+            speeches[speech] = None
+            if len(speeches) == self._encoders.width:
+                break
+        if len(speeches) > 1:
+            began = self.clock()
+            self._encoders.run([speech.encode_expected for speech in speeches])
+            self.metrics.encode_together.observe(self.clock() - began)
+        return events
 
     def _tell_server(self, event: EngineEvent) -> None:
         if isinstance(event, EngineReady):

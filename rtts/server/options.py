@@ -42,6 +42,9 @@ class ServerOptions:
         record_keep: How many files put aside are kept.
         otlp_endpoint: Where traces go, as OTLP over HTTP ("http://localhost:4318/v1/traces"); needs
             the extra `otel`. None means that no traces are made.
+        encoder_threads: Threads that encode Opus for several listeners at once; unset, half of the
+            cores that the loop and an engine leave, at most 8. 0 or 1: the loop encodes by itself,
+            which is better where an engine's threads run Python in the same process.
         log_json: Write the line about each utterance as JSON; unset, where stderr is no terminal.
     """
 
@@ -65,6 +68,7 @@ class ServerOptions:
     record_max_mb: float = 64.0
     record_keep: int = 9
     otlp_endpoint: str = ""
+    encoder_threads: int | None = None
     log_json: bool | None = None
 
     @property
@@ -90,6 +94,8 @@ class ServerOptions:
             raise ConfigError(
                 "server.max_sessions and server.max_sessions_per_ip must be 1 or more"
             )
+        if self.encoder_threads is not None and self.encoder_threads < 0:
+            raise ConfigError("server.encoder_threads must be 0 or more")
         for name in ("handshake_timeout_s", "auth_timeout_s"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"server.{name} must be more than 0")

@@ -36,6 +36,7 @@ from rtts.protocol import native
 from rtts.server import http
 from rtts.server.auth import Gate
 from rtts.server.connection import LAST_WORDS_S
+from rtts.server.encoders import Encoders, threads_here
 from rtts.server.figures import Figures
 from rtts.server.gpu import GpuSampler
 from rtts.server.handshake import Doorman, deny
@@ -108,10 +109,14 @@ class Server:
         self.clock: Callable[[], float] = time.monotonic
         epoch_s = datetime.now(UTC).timestamp() - self.clock()
         self._opus = _find_opus()
+        threads = options.encoder_threads
+        self._encoders = Encoders(threads_here() if threads is None else threads)
         self.service = Service(
             epoch_s=epoch_s,
             max_backlog_s=max_backlog_s,
-            effort=_effort(session_options.opus_complexity, self.clock, self._opus),
+            effort=_effort(
+                session_options.opus_complexity, self._encoders.width, self.clock, self._opus
+            ),
         )
         self.metrics = Metrics(budget_s=session_options.budget_s, version=__version__)
         self.metrics.expect(codes=tuple(row.code for row in native.ERROR_TABLE))
@@ -144,6 +149,7 @@ class Server:
             on_engine_event=self._on_engine_event,
             on_record=self._book.take,
             max_detached=options.max_sessions,
+            encoders=self._encoders,
         )
         self._prewarmer = Prewarmer(self._hub, engine, options.prewarm_voices)
         self._figures = Figures(
@@ -277,6 +283,7 @@ class Server:
         for each in (self._recording, self._tracing):
             if each is not None:  # on a thread: a disk or a collector may take its time
                 await asyncio.to_thread(each.close)
+        self._encoders.close()
 
     # --- the engine -----------------------------------------------------------------------------
 
@@ -438,13 +445,16 @@ def _find_opus() -> OpusLibrary | None:
 
 
 def _effort(
-    complexity: int, clock: Callable[[], float], opus: OpusLibrary | None
+    complexity: int, threads: int, clock: Callable[[], float], opus: OpusLibrary | None
 ) -> OpusEffort | None:
     """How hard Opus tries, from what a packet costs on this machine."""
     if opus is None:
         return None
-    effort = OpusEffort(complexity, packet_cost_s(complexity, clock))
-    log.info("opus complexity %d for up to %d speaking contexts", complexity, effort.max_live)
+    effort = OpusEffort(complexity, packet_cost_s(complexity, clock), threads)
+    log.info(
+        "opus complexity %d for up to %d listeners, on %d threads",
+        complexity, effort.max_live, max(1, threads),
+    )  # fmt: skip
     return effort
 
 

@@ -6,6 +6,7 @@ from rtts.session.options import SessionOptions
 from rtts.session.record import ClientReport, UtteranceRecord
 from rtts.session.service import Service
 from rtts.session.session import Closing, Session
+from rtts.session.speech import Speech
 
 __all__ = [
     "ClientReport",
@@ -15,5 +16,6 @@ __all__ = [
     "Service",
     "Session",
     "SessionOptions",
+    "Speech",
     "UtteranceRecord",
 ]

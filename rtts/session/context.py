@@ -237,7 +237,7 @@ class Context:
         options = self.options
         self.utterance_id = self._service.next_utterance_id()
         self.is_with_engine = True
-        self._service.utterance_started()
+        self._service.utterance_started(now)
         self._granted_s = self.pacer.allowed_until_s(now)
         self.latency.received_at = now
         self._commands.append(
@@ -271,6 +271,10 @@ class Context:
             case AudioProduced() | SegmentSkipped() | UtteranceFinished():
                 self._finish(self.voicing.take(event, now, self._room_s(now)), now)
 
+    def speech_of(self, event: AudioProduced) -> Speech | None:
+        """What will encode this event as soon as it comes; None where that is not certain."""
+        return None if self.phase is Phase.DONE else self.voicing.speech_of(event)
+
     def _work(self, now: float) -> None:
         self._finish(self.voicing.work(now, self._room_s(now)), now)
 
@@ -287,7 +291,7 @@ class Context:
         if event.reason in _CUT_SHORT:
             self.voicing.warn("cut_short", _CUT_SHORT[event.reason])
         self.voicing.finish()
-        self.forget_utterance()
+        self.forget_utterance(now)
         self.voicing.is_text_ended = True
         if self.phase is not Phase.SENDING:
             self._move(Cause.SPOKEN)
@@ -482,7 +486,7 @@ class Context:
         self.reason = reason
         self.voicing.is_text_ended = True
         self.voicing.drop()
-        self.forget_utterance()
+        self.forget_utterance(now)
         played_s = self.pacer.position_s(now) if played_s is None else played_s
         offset = heard.characters_heard(heard.timeline(self.voicing.segments), played_s)
         self.delivery.push(
@@ -495,11 +499,11 @@ class Context:
             )
         )
 
-    def forget_utterance(self) -> None:
+    def forget_utterance(self, now: float) -> None:
         """Give the utterance's place back, once."""
         if self.is_with_engine:
             self.is_with_engine = False
-            self._service.utterance_ended()
+            self._service.utterance_ended(now + self.buffered_s(now), now)
 
     def _move(self, cause: Cause) -> None:
         self.phase = next_phase(self.phase, cause)

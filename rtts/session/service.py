@@ -5,6 +5,7 @@ The server updates it from engine events; sessions read it. It holds no engine a
 
 from __future__ import annotations
 
+import heapq
 import itertools
 from dataclasses import replace
 
@@ -54,6 +55,7 @@ class Service:
         self.restart_at = 0.0  # when a dead engine is expected back
         self.first_packet = RollingLatency()
         self.live_utterances = 0  # kept by sessions
+        self._heard_until: list[float] = []  # a heap: ended utterances that are still played
         self.started_since_load = 0  # utterances the last EngineLoad could not know of
         self.rtf: float | None = None  # of recent utterances, each counting a tenth
         self._n_in_budget = 0
@@ -88,16 +90,29 @@ class Service:
             self.load = event
             self.started_since_load = 0
 
-    def utterance_started(self) -> None:
+    def utterance_started(self, now: float) -> None:
         """An utterance went to the engine."""
         self.live_utterances += 1
-        self.effort.follow(self.live_utterances)
+        self._follow_listeners(now)
         self.started_since_load += 1
 
-    def utterance_ended(self) -> None:
-        """An utterance's session is through with it."""
+    def utterance_ended(self, heard_until: float, now: float) -> None:
+        """An utterance's session is through with it.
+
+        Args:
+            heard_until: When its listener will have heard what there is of it. An engine that is
+                much faster than speech is through with a reply long before that, and the next
+                listener's is as much work again.
+        """
         self.live_utterances -= 1
-        self.effort.follow(self.live_utterances)
+        if heard_until > now:
+            heapq.heappush(self._heard_until, heard_until)
+        self._follow_listeners(now)
+
+    def _follow_listeners(self, now: float) -> None:
+        while self._heard_until and self._heard_until[0] <= now:
+            heapq.heappop(self._heard_until)
+        self.effort.follow(self.live_utterances + len(self._heard_until))
 
     def note_first_packet(self, latency_s: float, *, budget_s: float, now: float) -> None:
         """A context's first audio left."""

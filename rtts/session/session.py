@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rtts.engine.interface import Command, StartUtterance, UtteranceEvent
+from rtts.engine.interface import AudioProduced, Command, StartUtterance, UtteranceEvent
 from rtts.errors import (
     BadRequestError,
     IdleTimeoutError,
@@ -50,6 +50,7 @@ from rtts.session.reception import Reception
 from rtts.session.record import ClientReport, UtteranceRecord
 from rtts.session.roster import Roster
 from rtts.session.service import Service
+from rtts.session.speech import Speech
 from rtts.session.tolerance import MessageRate, Strikes
 
 # A conversation that has lasted its time has this long to finish what runs.
@@ -246,6 +247,18 @@ class Session:
         if context is not None:
             context.engine_event(event, now)
             self._roster.settle(context)
+
+    def speech_of(self, event: AudioProduced) -> Speech | None:
+        """What will encode this event's audio in the next `engine_event`.
+
+        The caller may have it encode beforehand (`Speech.expect`, `Speech.encode_expected`), and
+        then has to hand the event over before anything else is asked of the session.
+
+        Returns:
+            None where that is not certain, or not worth it.
+        """
+        context = self._roster.of_utterance(event.utterance_id)
+        return None if context is None else context.speech_of(event)
 
     # --- messages out ------------------------------------------------------------------------
 
@@ -463,7 +476,7 @@ class Session:
     def abandon(self) -> None:
         """Give back the capacity of what runs; the session is never called again (our bug)."""
         for context in self._roster.running.values():
-            context.forget_utterance()
+            context.forget_utterance(self._now)
 
     def shutdown(self, now: float) -> None:
         """End everything now."""

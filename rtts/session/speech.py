@@ -6,7 +6,11 @@ and flags the first and last of each segment. Knows nothing about text, credit o
 
 from __future__ import annotations
 
+import contextlib
+from collections import deque
+
 from rtts.audio.formats import AudioFormat, Packet, make_encoder
+from rtts.audio.opus import OpusError
 from rtts.protocol.audio_message import join_packets
 from rtts.protocol.events import Audio, AudioFlags, StreamFormat
 from rtts.session.effort import OpusEffort
@@ -44,7 +48,14 @@ class Speech:
         self.source_rate_hz = source_rate_hz
         self._is_packets = audio_format.codec == "opus" and audio_format.container == "raw"
         self._per_message = packets_per_message if self._is_packets else 0
-        self._encoder = make_encoder(audio_format, source_rate_hz, complexity=effort.level)
+        self._encoder = make_encoder(
+            audio_format,
+            source_rate_hz,
+            complexity=effort.level,
+            keeps_lock=not effort.threads,
+        )
+        # PCM that `say` will be given next, and the packets of what is encoded already.
+        self._expected: deque[tuple[bytes, list[Packet] | None]] = deque()
         self._effort = effort
         self._effort_level = effort.level
         self._pts = 0  # decoder samples of the format's rate, pre-skip included
@@ -98,6 +109,35 @@ class Speech:
         real = max(0, decoded_samples - self.skip_samples)
         return min(real, self._encoder.samples_out) if self._is_finished else real
 
+    @property
+    def is_dear(self) -> bool:
+        """Whether encoding takes long enough to be worth a thread."""
+        return self._format.codec == "opus"
+
+    def expect(self, pcm: bytes) -> None:
+        """`say` will be given this next, behind all that is expected already, and nothing between."""
+        self._follow_effort()
+        self._expected.append((pcm, None))
+
+    def encode_expected(self) -> None:
+        """Encode what is expected. May run on a thread, while nobody else touches this object."""
+        with contextlib.suppress(OpusError):  # `say` will meet it again
+            for index, (pcm, _) in enumerate(self._expected):
+                self._expected[index] = (pcm, self._encoder.encode(pcm))
+
+    def _encode(self, pcm: bytes) -> list[Packet]:
+        if not self._expected:
+            self._follow_effort()
+            return self._encoder.encode(pcm)
+        expected, packets = self._expected.popleft()
+        assert expected is pcm, "something came before what was expected"
+        return self._encoder.encode(pcm) if packets is None else packets
+
+    def _follow_effort(self) -> None:
+        if self._effort_level != self._effort.level:
+            self._effort_level = self._effort.level
+            self._encoder.set_complexity(self._effort_level)
+
     def say(
         self, pcm: bytes, segment: int, *, is_last: bool, is_final: bool, is_silence: bool = False
     ) -> list[Sound]:
@@ -112,10 +152,7 @@ class Speech:
             Messages that are complete now; up to a packet's worth may wait for more audio.
         """
         self.source_samples += len(pcm) // 2
-        if self._effort_level != self._effort.level:
-            self._effort_level = self._effort.level
-            self._encoder.set_complexity(self._effort_level)
-        packets = self._encoder.encode(pcm) if pcm else []
+        packets = self._encode(pcm) if pcm else []
         if is_final:
             packets += self._drain()
         self._is_silent = is_silence

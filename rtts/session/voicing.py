@@ -123,6 +123,17 @@ class Voicing:
         spoken.timed = event
         self._mark(spoken)
 
+    def speech_of(self, event: AudioProduced) -> Speech | None:
+        """What will encode this event as soon as it is taken; None where something comes before it.
+
+        Nothing may be asked of this context between the call and `take`, but for later events.
+        """
+        spoken = self.segments[event.segment]
+        is_next = self._speech.seq and not self._inbox
+        if not is_next or not event.pcm or (spoken.at_s is None and spoken.pause_s > 0):
+            return None
+        return self._speech if self._speech.is_dear else None
+
     def take(self, event: Spoken, now: float, room_s: float) -> UtteranceFinished | None:
         """Take what the engine made; see `work`."""
         self._inbox.append((event, now))

@@ -21,6 +21,7 @@ from rtts.engine.interface import (
 )
 from rtts.metrics import Metrics
 from rtts.server import hub as hub_module
+from rtts.server.encoders import Encoders
 from rtts.server.hub import Hub
 from rtts.session import Service
 from tests.server.raw import eventually
@@ -111,6 +112,7 @@ class World:
             on_engine_event=lambda event, now: self.told.append(event),
             on_record=lambda record, now: self.records.append(record),
             max_detached=options.get("max_detached", 10),
+            encoders=Encoders(0),
         )  # fmt: skip
 
     def session(self, *utterances: int):

@@ -6,6 +6,7 @@ from rtts.audio.opus import Decoder
 from rtts.protocol.audio_message import split_packets
 from rtts.protocol.events import Audio, Text
 from rtts.session.effort import SAVING_COMPLEXITY, OpusEffort
+from rtts.session.service import Service
 from tests.session.world import World
 
 
@@ -19,6 +20,26 @@ def test_effort_goes_down_at_the_limit_and_comes_back_later():
         levels.append(effort.level)
     assert levels == [5, 5, 1, 1, 1, 5, 5, 1]
     assert effort.is_saving
+
+
+def test_threads_raise_the_limit():
+    """Several encoders carry more listeners, one carries no more than the loop does."""
+    alone = OpusEffort(5, 150e-6)
+    assert OpusEffort(5, 150e-6, threads=1).max_live == alone.max_live
+    assert OpusEffort(5, 150e-6, threads=1).threads == 0
+    assert OpusEffort(5, 150e-6, threads=8).max_live > 5 * alone.max_live
+
+
+def test_listeners_count_until_they_have_heard_it():
+    """An engine faster than speech is through with a reply at once; its listener still counts."""
+    service = Service(epoch_s=0.0, effort=OpusEffort(5, 0.35 / 50 / 2))
+    for now in (0.0, 1.0, 2.0):
+        service.utterance_started(now)
+        service.utterance_ended(now + 5.0, now)
+    assert service.live_utterances == 0
+    assert service.effort.is_saving
+    service.utterance_started(7.5)
+    assert not service.effort.is_saving
 
 
 def test_effort_is_never_raised():
