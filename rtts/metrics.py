@@ -327,11 +327,6 @@ class Metrics:
             "another codec, packing.",
             SHORT_BOUNDS_S,
         )
-        self.encode_together = self._histogram(
-            "rtts_encode_together_seconds",
-            "Time the event loop waited while threads encoded audio for several listeners at once.",
-            SHORT_BOUNDS_S,
-        )
         self.errors = self._counter(
             "rtts_errors_total", "Errors sent to clients or answered over HTTP.", ("code",)
         )

@@ -1,22 +1,27 @@
-"""Threads that encode for several listeners while the event loop waits.
+"""Threads that encode, several listeners' audio at the same time, beside the event loop.
 
-libopus needs no interpreter, so its calls can run side by side; what is around them stays on the
-loop, in one turn and in order. The loop waits rather than goes on: a session is then never asked
-anything while half of its audio is encoded. This module knows nothing about sessions or audio.
+libopus needs no interpreter, so its calls can run side by side. What is around them stays on the
+loop, in order. This module knows nothing about sessions or audio.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
+import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from queue import SimpleQueue
 
 # More would take the interpreter lock from each other: a packet needs it for about 10 us of 100.
 MOST_THREADS = 8
 # The loop and an engine have a core each.
 OTHER_CORES = 2
+# Work begun for each thread: one at it, one waiting. What is not begun is still put in order.
+AHEAD = 2
+# A thread comes back for the lock after each packet, and gets it after so long if the loop has it.
+SWITCH_INTERVAL_S = 0.001
 
 Job = Callable[[], None]
 
@@ -36,39 +41,50 @@ class Encoders:
     Owner: event loop.
 
     Attributes:
-        width: Threads; below 2 there are none, and `run` works by itself.
+        width: Threads; below 2 there are none.
     """
 
     def __init__(self, threads: int) -> None:
         self.width = threads if threads > 1 else 0
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        self._done: SimpleQueue[None] = SimpleQueue()
-        for index in range(self.width):
-            name = f"rtts-encoder-{index}"
-            threading.Thread(target=self._work, name=name, daemon=True).start()
+        self._n_begun = 0
+        self._jobs: SimpleQueue[tuple[Job, Job, asyncio.AbstractEventLoop] | None] = SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._work, name=f"rtts-encoder-{index}", daemon=True)
+            for index in range(self.width)
+        ]
+        if self._threads:
+            sys.setswitchinterval(min(SWITCH_INTERVAL_S, sys.getswitchinterval()))
+        for thread in self._threads:
+            thread.start()
 
-    def run(self, jobs: Sequence[Job]) -> None:
-        """Have all jobs done; returns when they are. One that raises is logged."""
-        if not self.width or len(jobs) < 2:
-            for job in jobs:
-                job()
-            return
-        for job in jobs:
-            self._jobs.put(job)
-        for _ in jobs:
-            self._done.get()
+    @property
+    def has_room(self) -> bool:
+        """Whether another job would be begun soon; always, where there are no threads."""
+        return not self.width or self._n_begun < AHEAD * self.width
+
+    def begin(self, job: Job, done: Job) -> None:
+        """Have a job done on a thread, then `done` called on the loop. One that raises is logged."""
+        self._n_begun += 1
+        self._jobs.put((job, done, asyncio.get_running_loop()))
 
     def close(self) -> None:
-        """End the threads; idempotent. Nothing may be running."""
-        for _ in range(self.width):
+        """End the threads once they have done what was begun; idempotent."""
+        for _ in self._threads:
             self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
         self.width = 0
+        self._threads.clear()
 
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
+        while (item := self._jobs.get()) is not None:
+            job, done, loop = item
             try:
                 job()
             except Exception:
                 log.exception("encoding failed")
-            finally:
-                self._done.put(None)
+            loop.call_soon_threadsafe(self._end, done)
+
+    def _end(self, done: Job) -> None:
+        self._n_begun -= 1
+        done()

@@ -14,6 +14,7 @@ import secrets
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Protocol, get_args
 
 from rtts.engine.interface import (
@@ -33,7 +34,7 @@ from rtts.engine.interface import (
 from rtts.metrics import Metrics
 from rtts.server.encoders import Encoders
 from rtts.server.turns import Turns
-from rtts.session import ClientReport, Service, Session, SessionOptions, Speech, UtteranceRecord
+from rtts.session import ClientReport, Service, Session, SessionOptions, UtteranceRecord
 
 # A batch of a hundred streams' audio takes some 50 ms to encode. After this much of it the loop
 # reads sockets and timers before it goes on, so that a cancel is not behind all of them.
@@ -264,63 +265,71 @@ class Hub:
         try:
             self._take_turn()
         finally:  # also after a bug: one that stopped the hub would silence everybody
-            if self._news or self._turns:
+            if self._has_turn:
                 asyncio.get_running_loop().call_soon(self._handle_events)
             else:
                 self._is_handling = False
+
+    @property
+    def _has_turn(self) -> bool:
+        """Whether something can be handled now; if not, the end of what is being encoded calls."""
+        if self._news:
+            return True
+        return bool(self._turns) and (self._encoders.has_room or self._turns.is_urgent)
 
     def _take_turn(self) -> None:
         """Give each event to its session, and let that speak."""
         now = self.clock()
         turn_ends = now + TURN_S
         silent: SessionHost | None = None  # was given events and has not spoken yet
-        while self._news or self._turns:
+        while self._has_turn:
             if self._news:
                 self._tell_server(self._news.popleft())
                 continue
-            for event, is_awaited in self._next_events(now):
-                host = self._routes.get(event.utterance_id)
-                if host is None:  # it went with a session that broke in this turn
-                    continue
-                if silent is not None and silent is not host:
-                    self.pump(silent)
-                self._hand_over(host, event, now)
-                silent = host
-                # Marks go out with the audio they are of.
-                if is_awaited and not isinstance(event, WordsTimed):
-                    self.pump(host)
-                    silent = None
+            event, is_awaited = self._turns.pop(now)
+            host = self._routes[event.utterance_id]
+            if self._begin_encoding(host, event):
                 now = self.clock()
+                continue
+            if silent is not None and silent is not host:
+                self.pump(silent)
+            self._hand_over(host, event, now)
+            silent = host
+            # Marks go out with the audio they are of.
+            if is_awaited and not isinstance(event, WordsTimed):
+                self.pump(host)
+                silent = None
+            now = self.clock()
             if now > turn_ends:
                 break
         if silent is not None:
             self.pump(silent)
 
-    def _next_events(self, now: float) -> list[tuple[UtteranceEvent, bool]]:
-        """The next events in turn, their audio encoded as far as that pays; at least one.
+    def _begin_encoding(self, host: SessionHost, event: UtteranceEvent) -> bool:
+        """Have the event's audio encoded on a thread, if that pays; the event then waits for it.
 
-        Alone goes what is encoded in no time or has to wait for something else: somebody's first
-        audio above all.
+        So do all later ones of its utterance. What has to wait for something else first, somebody's
+        first audio above all, is encoded when the session takes it.
         """
-        events: list[tuple[UtteranceEvent, bool]] = []
-        speeches: dict[Speech, None] = {}  # in order, each once
-        while self._turns:
-            event, is_awaited = self._turns.pop(now)
-            events.append((event, is_awaited))
-            if not self._encoders.width or not isinstance(event, AudioProduced):
-                break
-            speech = self._routes[event.utterance_id].session.speech_of(event)
-            if speech is None:
-                break
-            speech.expect(event.pcm)
-            speeches[speech] = None
-            if len(speeches) == self._encoders.width:
-                break
-        if len(speeches) > 1:
-            began = self.clock()
-            self._encoders.run([speech.encode_expected for speech in speeches])
-            self.metrics.encode_together.observe(self.clock() - began)
-        return events
+        if not self._encoders.width or not isinstance(event, AudioProduced):
+            return False
+        speech = host.session.speech_of(event)
+        if speech is None:
+            return False
+        speech.expect(event.pcm)
+        self._turns.hold(event.utterance_id)
+        self._encoders.begin(speech.encode_expected, partial(self._encoded, event))
+        return True
+
+    def _encoded(self, event: AudioProduced) -> None:
+        self._turns.release(event.utterance_id)
+        host = self._routes.get(event.utterance_id)
+        if host is not None:  # else its session broke, or its engine died
+            self._hand_over(host, event, self.clock())
+            self.pump(host)
+        if self._has_turn and not self._is_handling:
+            self._is_handling = True
+            self._handle_events()
 
     def _tell_server(self, event: EngineEvent) -> None:
         if isinstance(event, EngineReady):

@@ -27,12 +27,13 @@ TURN_AUDIO_S = 0.32
 class _Line:
     """What waits of one utterance, and until when its listener has audio (0 before the first)."""
 
-    __slots__ = ("heard_until", "number", "waiting")
+    __slots__ = ("heard_until", "is_held", "number", "waiting")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.waiting: deque[UtteranceEvent] = deque()
         self.heard_until = _AT_ONCE
+        self.is_held = False
 
 
 class Turns:
@@ -50,9 +51,19 @@ class Turns:
         self._now = 0.0  # of the last `pop`
 
     def __bool__(self) -> bool:
-        while self._due and self._due[0][2] not in self._lines:
-            heapq.heappop(self._due)  # its utterance has ended
+        while self._due and not self._is_open(self._due[0][2]):
+            heapq.heappop(self._due)
         return bool(self._due)
+
+    def _is_open(self, utterance_id: int) -> bool:
+        """Whether a line has not ended and is not held."""
+        line = self._lines.get(utterance_id)
+        return line is not None and not line.is_held
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether the next event, which there is, is one that nothing should keep waiting."""
+        return self._due[0][0] == _AT_ONCE
 
     @property
     def utterances(self) -> int:
@@ -73,8 +84,21 @@ class Turns:
         if line is None:
             return
         line.waiting.append(event)
-        if len(line.waiting) == 1:
+        if len(line.waiting) == 1 and not line.is_held:
             self._enter(event.utterance_id, line)
+
+    def hold(self, utterance_id: int) -> None:
+        """Give out nothing more of an utterance until `release`: its last event is not through."""
+        self._lines[utterance_id].is_held = True
+
+    def release(self, utterance_id: int) -> None:
+        """The event that was waited for is through; nothing, if the utterance has ended."""
+        line = self._lines.get(utterance_id)
+        if line is None:
+            return
+        line.is_held = False
+        if line.waiting:
+            self._enter(utterance_id, line)
 
     def pop(self, now: float) -> tuple[UtteranceEvent, bool]:
         """Take the next event, while there is one.

@@ -162,8 +162,8 @@ class Speech:
 
     def finish(self) -> list[Sound]:
         """Drain the encoder; nothing may follow. Nothing comes the second time, or of no audio."""
-        if self._is_finished or not self.source_samples:
-            return []
+        if self._is_finished or not self.source_samples or self._expected:
+            return []  # what a thread is at is lost: this is no end in order
         flags = AudioFlags.SILENCE if self._is_silent else 0
         sounds = self._messages(self._drain(), max(self._opened_segment, 0), flags)
         return self._close(sounds, AudioFlags.LAST_OF_CONTEXT)

@@ -18,8 +18,18 @@ from tests.server.rig import InlineEngine, ready, talking
 TEXT = "A first sentence, you see. And a second one <break time='300ms'/> that stops. A third! "
 
 
-def test_jobs_run_side_by_side_and_all_are_done() -> None:
-    """`run` returns when every job is done; jobs that wait for each other need as many threads."""
+async def _run(encoders: Encoders, jobs: Sequence[Callable[[], object]]) -> list[str]:
+    """Have jobs done; the names of the threads that were told of the ends."""
+    told: list[str] = []
+    for job in jobs:
+        assert encoders.has_room
+        encoders.begin(job, lambda: told.append(threading.current_thread().name))  # type: ignore[arg-type]
+    await eventually(lambda: len(told) == len(jobs))
+    return told
+
+
+async def test_jobs_run_side_by_side_and_the_loop_is_told() -> None:
+    """Jobs that wait for each other need as many threads; each end is told on the loop's thread."""
     encoders, meeting = Encoders(3), threading.Barrier(3, timeout=10)
     done: list[str] = []
 
@@ -28,7 +38,8 @@ def test_jobs_run_side_by_side_and_all_are_done() -> None:
         done.append(threading.current_thread().name)
 
     for _ in range(5):
-        encoders.run([job] * 3)
+        told = await _run(encoders, [job] * 3)
+        assert set(told) == {threading.current_thread().name}
     encoders.close()
     encoders.close()
     assert len(done) == 15
@@ -36,27 +47,35 @@ def test_jobs_run_side_by_side_and_all_are_done() -> None:
     assert threading.current_thread().name not in done
 
 
-def test_a_job_that_raises_costs_no_thread(caplog: pytest.LogCaptureFixture) -> None:
-    """What a job raises is logged; the next are done, on as many threads."""
-    encoders = Encoders(2)
-    encoders.run([lambda: 1 / 0, lambda: None])
-    test_jobs_run_side_by_side_and_all_are_done()
-    meeting = threading.Barrier(2, timeout=10)
-    encoders.run([meeting.wait, meeting.wait])  # type: ignore[list-item]
+async def test_room_is_bounded() -> None:
+    """No more is begun than the threads will soon be at, so that what is urgent can still go first."""
+    encoders, gate = Encoders(2), threading.Event()
+    ends: list[None] = []
+    while encoders.has_room:
+        encoders.begin(lambda: gate.wait(10), lambda: ends.append(None))  # type: ignore[arg-type, return-value]
+    begun = 2 * 2
+    gate.set()
+    await eventually(lambda: len(ends) == begun)
+    assert encoders.has_room
+    encoders.close()
+
+
+async def test_a_job_that_raises_costs_no_thread(caplog: pytest.LogCaptureFixture) -> None:
+    """What a job raises is logged and its end told; the next are done, on as many threads."""
+    encoders, meeting = Encoders(2), threading.Barrier(2, timeout=10)
+    await _run(encoders, [lambda: 1 / 0, lambda: 1 / 0])
+    await _run(encoders, [meeting.wait, meeting.wait])
     encoders.close()
     assert "encoding failed" in caplog.text
 
 
 @pytest.mark.parametrize("threads", [0, 1])
 def test_one_thread_is_none(threads: int) -> None:
-    """With fewer than two the caller does the work."""
-    names: list[str] = []
+    """With fewer than two there are no threads, and always room."""
     before = threading.active_count()
     encoders = Encoders(threads)
-    encoders.run([lambda: names.append(threading.current_thread().name)] * 2)
     assert threading.active_count() == before
-    assert names == [threading.current_thread().name] * 2
-    assert encoders.width == 0
+    assert (encoders.width, encoders.has_room) == (0, True)
 
 
 def test_threads_here(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,13 +106,13 @@ async def _heard(threads: int, spy: Callable[[int], None]) -> dict[int, list[byt
     engine = LumpyEngine(ToneOptions(max_utterances=10))
     async with ready(engine, encoder_threads=threads) as server:
         encoders = server._encoders
-        run = encoders.run
+        begin = encoders.begin
 
-        def counting(jobs):  # type: ignore[no-untyped-def]
-            spy(len(jobs))
-            run(jobs)
+        def counting(job: Callable[[], None], done: Callable[[], None]) -> None:
+            begin(job, done)
+            spy(encoders._n_begun)
 
-        encoders.run = counting  # type: ignore[method-assign]
+        encoders.begin = counting  # type: ignore[method-assign]
 
         async def client(number: int) -> list[bytes]:
             async with talking(server) as talk:

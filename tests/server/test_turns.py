@@ -142,3 +142,28 @@ def test_the_engines_rate_counts():
     turns.push(made(1, "audio", 0))
     turns.pop(1000.0)
     assert turns._lines[1].heard_until == 1000.04
+
+
+def test_a_held_line_waits_and_keeps_its_order():
+    """Nothing comes of an utterance that is held, others go on; released, its events come in order;
+    one that ended meanwhile is released without a word."""
+    turns = Turns()
+    for utterance in (1, 2):
+        turns.begin(utterance)
+    first, second, third = (made(1, "audio", n) for n in range(3))
+    turns.push(first)
+    turns.push(second)
+    assert turns.pop(1000.0)[0] is first
+    turns.hold(1)
+    turns.push(third)
+    other = made(2, "audio", 0)
+    turns.push(other)
+    assert turns and turns.is_urgent
+    assert drained(turns) == [other]
+    assert not turns
+    turns.release(1)
+    assert drained(turns) == [second, third]
+    turns.hold(2)
+    turns.end(2)
+    turns.release(2)
+    assert not turns
