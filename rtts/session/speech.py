@@ -6,8 +6,7 @@ and flags the first and last of each segment. Knows nothing about text, credit o
 
 from __future__ import annotations
 
-import contextlib
-from collections import deque
+from dataclasses import dataclass
 
 from rtts.audio.formats import AudioFormat, Packet, make_encoder
 from rtts.audio.opus import OpusError
@@ -20,6 +19,20 @@ PTS_MODULUS = 1 << 32  # the header's field is a u32
 
 Sound = tuple[Audio, int]
 """An audio message and the samples of the format's rate that it decodes to."""
+
+
+@dataclass(slots=True)
+class _Ahead:
+    """PCM that is encoded before it is said.
+
+    Attributes:
+        packets: What it became; None if libopus refused.
+        is_over: Nobody is at work on it any more.
+    """
+
+    pcm: bytes
+    packets: list[Packet] | None = None
+    is_over: bool = False
 
 
 class Speech:
@@ -54,8 +67,7 @@ class Speech:
             complexity=effort.level,
             keeps_lock=not effort.threads,
         )
-        # PCM that `say` will be given next, and the packets of what is encoded already.
-        self._expected: deque[tuple[bytes, list[Packet] | None]] = deque()
+        self._ahead: _Ahead | None = None  # what `say` will be given next
         self._effort = effort
         self._effort_level = effort.level
         self._pts = 0  # decoder samples of the format's rate, pre-skip included
@@ -115,23 +127,29 @@ class Speech:
         return self._format.codec == "opus"
 
     def expect(self, pcm: bytes) -> None:
-        """`say` will be given this next, behind all that is expected already, and nothing between."""
+        """`say` will be given this next, after `encode_expected`, and nothing between."""
+        assert self._ahead is None, "two threads would be at work on one encoder"
         self._follow_effort()
-        self._expected.append((pcm, None))
+        self._ahead = _Ahead(pcm)
 
     def encode_expected(self) -> None:
-        """Encode what is expected. May run on a thread, while nobody else touches this object."""
-        with contextlib.suppress(OpusError):  # `say` will meet it again
-            for index, (pcm, _) in enumerate(self._expected):
-                self._expected[index] = (pcm, self._encoder.encode(pcm))
+        """Encode what is expected, on any thread; until it is over nobody may ask for anything else."""
+        ahead = self._ahead
+        assert ahead is not None
+        try:
+            ahead.packets = self._encoder.encode(ahead.pcm)
+        except OpusError:
+            pass  # `say` meets it again, where it fails this context and no other
+        finally:
+            ahead.is_over = True
 
     def _encode(self, pcm: bytes) -> list[Packet]:
-        if not self._expected:
+        ahead, self._ahead = self._ahead, None
+        if ahead is None:
             self._follow_effort()
             return self._encoder.encode(pcm)
-        expected, packets = self._expected.popleft()
-        assert expected is pcm, "something came before what was expected"
-        return self._encoder.encode(pcm) if packets is None else packets
+        assert ahead.is_over and ahead.pcm is pcm, "something came before what was expected"
+        return self._encoder.encode(pcm) if ahead.packets is None else ahead.packets
 
     def _follow_effort(self) -> None:
         if self._effort_level != self._effort.level:
@@ -162,7 +180,7 @@ class Speech:
 
     def finish(self) -> list[Sound]:
         """Drain the encoder; nothing may follow. Nothing comes the second time, or of no audio."""
-        if self._is_finished or not self.source_samples or self._expected:
+        if self._is_finished or not self.source_samples or self._ahead is not None:
             return []  # what a thread is at is lost: this is no end in order
         flags = AudioFlags.SILENCE if self._is_silent else 0
         sounds = self._messages(self._drain(), max(self._opened_segment, 0), flags)
