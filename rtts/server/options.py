@@ -103,6 +103,9 @@ class ServerOptions:
             raise ConfigError(
                 "server.record_max_mb must be at least 0.01 and server.record_keep at least 1"
             )
+        self._check_files()
+
+    def _check_files(self) -> None:
         if self.ssl_keyfile is not None and self.ssl_certfile is None:
             raise ConfigError("server.ssl_keyfile is set but server.ssl_certfile is not")
         for name in ("ssl_certfile", "ssl_keyfile", "dashboard_dir"):
