@@ -31,8 +31,8 @@ cannot be spoken costs itself: it is in the manifest, and the exit status is 1.
   rtts batch lines.jsonl -o lines --format wav --engine qwen --model DIR --device cuda"""
 _FORMATS = ("opus", "ogg", "wav", "pcm", "ulaw", "alaw")
 _BAR = 24
-# Enough to keep an engine busy that has no slots: while one text waits for its file to be closed,
-# others are spoken.
+# Enough to keep an engine process busy that has no slots: while one text waits for its file to be
+# closed, others are spoken.
 _LANES = 6
 # Beyond the slots, so that one that gets free finds the next text waiting.
 _SPARE_LANES = 0.25
@@ -257,7 +257,8 @@ async def _lanes(target: Target) -> int:
 
     body: dict[str, Any] = await asyncio.to_thread(target.get, "/readyz")
     slots, places = int(body.get("spoken_at_once", 0)), int(body.get("slots_free", _LANES))
-    wanted = slots + max(2, int(slots * _SPARE_LANES)) if slots else _LANES
+    processes = body.get("engine_processes", {}).get("total", 1)
+    wanted = slots + max(2, int(slots * _SPARE_LANES)) if slots else _LANES * int(processes)
     return max(1, min(wanted, places))
 
 

@@ -151,39 +151,52 @@ class Speech:
         Raises:
             CommandError: The server cannot be reached any more, or files cannot be written.
         """
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(lanes):
-                    group.create_task(self._lane(items))
-        except ExceptionGroup as failures:
-            raise failures.exceptions[0] from None
-        async with _Connection(self._target) as connection:
+        async with contextlib.AsyncExitStack() as stack:
+            first = await stack.enter_async_context(_Connection(self._target))
+            each = await self._contexts_of(first)
+            more = [_Connection(self._target) for _ in range((lanes - 1) // each)]
+            connections = [first, *[await stack.enter_async_context(one) for one in more]]
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for lane in range(lanes):
+                        group.create_task(self._lane(connections[lane // each], items))
+            except ExceptionGroup as failures:
+                raise failures.exceptions[0] from None
             for work in self._suspects:
                 work.deaths, work.is_alone = 0, True
-                await self._settle(connection, work)
+                await self._settle(first, work)
 
-    async def _lane(self, items: Iterator[Item]) -> None:
-        async with _Connection(self._target) as connection:
-            for item in items:
-                work = _Work(item, time.monotonic())
-                if item.problem:
-                    self._write(work, "failed", code="bad_line", message=item.problem)
-                else:
-                    await self._settle(connection, work)
+    async def _contexts_of(self, connection: _Connection) -> int:
+        """How many texts a connection carries at once."""
+        while True:
+            try:
+                return max(1, (await connection.client()).ready.limits.max_contexts)
+            except ConnectError as error:
+                await self._on_refusal(error)
+
+    async def _lane(self, connection: _Connection, items: Iterator[Item]) -> None:
+        for item in items:
+            work = _Work(item, time.monotonic())
+            if item.problem:
+                self._write(work, "failed", code="bad_line", message=item.problem)
+            else:
+                await self._settle(connection, work)
 
     async def _settle(self, connection: _Connection, work: _Work) -> None:
         """Speak an item until it is spoken, has failed, or is kept for the end."""
         while True:
             work.warnings.clear()
+            client: Client | None = None
             try:
-                done = await self._speak(await connection.client(), work)
+                client = await connection.client()
+                done = await self._speak(client, work)
             except ContextFailedError as error:
                 if not await self._can_go_on(work, error):
                     return
-            except (ConnectError, ConnectionLostError) as error:
-                await connection.drop()
-                if isinstance(error, ConnectError) and error.code in _REFUSED:
-                    raise CommandError(f"the server refuses: {error}; see --api-key") from error
+            except ConnectError as error:
+                await self._on_refusal(error)
+            except ConnectionLostError as error:
+                connection.lost(client)
                 await self._wait(error)
             else:
                 self._conclude(work, done)
@@ -208,6 +221,16 @@ class Speech:
             return True  # out of memory, perhaps: it may fit the second time
         self._write(work, "failed", code=error.code, message=error.message)
         return False
+
+    async def _on_refusal(self, error: ConnectError) -> None:
+        """No connection was made: wait, unless waiting will not help.
+
+        Raises:
+            CommandError: It will not.
+        """
+        if error.code in _REFUSED:
+            raise CommandError(f"the server refuses: {error}; see --api-key") from error
+        await self._wait(error)
 
     async def _wait(self, error: RttsError) -> None:
         """Wait until trying again is worth it.
@@ -323,18 +346,19 @@ class Speech:
 
 
 class _Connection:
-    """A lane's connection: opened when it is needed, anew when the server asked to go away."""
+    """A connection that lanes share: opened when it is needed, and anew when it is lost or to end."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
         self._stack = contextlib.AsyncExitStack()
+        self._opening = asyncio.Lock()
         self._client: Client | None = None
 
     async def __aenter__(self) -> _Connection:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.drop()
+        await self._stack.aclose()
 
     async def client(self) -> Client:
         """The connection.
@@ -342,17 +366,17 @@ class _Connection:
         Raises:
             ConnectError: It cannot be made.
         """
-        if self._client is not None and self._client.goaway is not None:
-            await self.drop()
-        if self._client is None:
-            opening = connect(self._target.url, api_key=self._target.api_key)
-            self._client = await self._stack.enter_async_context(opening)
-        return self._client
+        async with self._opening:
+            if self._client is None or self._client.goaway is not None:
+                # One that was asked to go away still carries what its other lanes have begun.
+                opening = connect(self._target.url, api_key=self._target.api_key)
+                self._client = await self._stack.enter_async_context(opening)
+            return self._client
 
-    async def drop(self) -> None:
-        """Close it; the next use opens another."""
-        self._client = None
-        await self._stack.aclose()
+    def lost(self, client: Client | None) -> None:
+        """That one carries nothing any more; the next use opens another."""
+        if self._client is client:
+            self._client = None
 
 
 class _NewFile:
