@@ -12,7 +12,7 @@ from rtts.cli import build_parser, main
 from rtts.cli.failure import CommandError
 from rtts.errors import ConfigError, EngineError
 
-COMMANDS = ("serve", "say", "voices", "doctor", "config", "demo", "synth", "checkpoint")
+COMMANDS = ("serve", "say", "batch", "voices", "doctor", "config", "demo", "synth", "checkpoint")
 
 
 class TestHelp:
