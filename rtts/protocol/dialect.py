@@ -210,7 +210,12 @@ class SocketDialect(Dialect):
         return ()
 
     def close_code(self, code: str) -> int:
-        """The close code for an error code of `rtts.errors`; "" is a normal end."""
+        """The close code for an error code of `rtts.errors`; "" is a normal end.
+
+        So is an idle socket's: what follows is a new connection, and not a mistake to report.
+        """
+        if code == "idle_timeout":
+            return 1000
         ours = close_code(code)
         return POLICY_VIOLATION if ours >= _FIRST_OF_OURS else ours
 

@@ -58,6 +58,8 @@ MAX_WAITING_CHARS = 40_000
 MAX_WAITING_MESSAGES = 10_000
 # An utterance that is sent in one piece is held until it is whole: 22 minutes of speech.
 MAX_PIECE_BYTES = 67_108_864
+# Clients' libraries refuse frames over 1 MiB unless told otherwise.
+MAX_FRAME_BYTES = 524_288
 _POLICY_VIOLATION = 1008
 _FORMATS = {
     "pcm": Format(codec="pcm_s16le", sample_rate=RATE_HZ),
@@ -376,7 +378,9 @@ class Stream(SocketDialect):
             if utterance.config.response_format in (None, "wav"):
                 data = wav_header(RATE_HZ, len(data) // 2) + data
             sentence.n_bytes = len(data)
-            steps.append(data)
+            steps += [
+                data[at : at + MAX_FRAME_BYTES] for at in range(0, len(data), MAX_FRAME_BYTES)
+            ]
         if utterance.config.word_timestamps:
             steps.append(self._timed(b"", sentence, utterance, 0, self._words_of(sentence)))
         done = {

@@ -13,7 +13,14 @@ from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
 
-from rtts.errors import AuthError, AuthTimeoutError, MessageTooBigError, ProtocolError, RttsError
+from rtts.errors import (
+    AuthError,
+    AuthTimeoutError,
+    IdleTimeoutError,
+    MessageTooBigError,
+    ProtocolError,
+    RttsError,
+)
 from rtts.protocol import native
 from rtts.protocol.dialect import Hangup, SocketDialect, Step, Steps
 from rtts.protocol.events import AnyClientMessage, Audio, Auth, Error, ServerMessage
@@ -176,7 +183,6 @@ class ForeignSocket:
             self._close(1008, "a client that sends has to read")
             return
         self._hub.pump(host)
-        self._set_alarm()
 
     def _obey(self, host: SessionHost, steps: list[Step], now: float) -> None:
         for step in steps:
@@ -227,6 +233,7 @@ class ForeignSocket:
             is_all = self._write_messages(host)
         finally:
             self._is_flushing = False
+        self._set_alarm()
         unsent = self._socket.write_buffer_size()
         if unsent != self._unsent_bytes:
             self._unsent_bytes = unsent
@@ -276,6 +283,8 @@ class ForeignSocket:
         """Queue the frames of a message; returns the steps that wait until it counts as sent."""
         if isinstance(message, Error):
             self._hub.metrics.errors.labels(message.code).inc()
+            if message.code == IdleTimeoutError.code:
+                return []  # hosted services close idle sockets without a word
         later: list[Step] = []
         for each in self._filler.fill(message):
             for step in self._dialect.send(each):

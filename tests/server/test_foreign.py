@@ -17,7 +17,7 @@ from rtts.engine.interface import CancelUtterance, UtteranceFailed
 from rtts.engine.tone import ToneOptions
 from rtts.errors import ConfigError
 from rtts.protocol.dialect import Hangup, Listing, Reply, Route, SocketDialect
-from rtts.protocol.events import Auth, Cancel, Error, Text
+from rtts.protocol.events import Auth, Cancel, Done, Error, Text
 from rtts.protocol.surfaces import RouteTable
 from rtts.server import surfaces
 from rtts.session import SessionOptions
@@ -450,6 +450,9 @@ class Odd(SocketDialect):
             case "later":
                 self.deadline = now + 0.05
                 return ()
+            case "next":
+                self.turns = 2
+                return (Text(ctx="t2", text=rest, end=True),)
             case "flood":
                 return ("x" * 5000,) * 300
         return (f"bye {rest}", Hangup(4321, rest), "never")
@@ -457,6 +460,10 @@ class Odd(SocketDialect):
     def send(self, message):
         if isinstance(message, Error):
             return (f"error {message.code}",)
+        if isinstance(message, Done) and message.ctx.startswith("t"):
+            self.turns -= 1
+            again = Text(ctx=f"t{self.turns}", text="Again.", end=True)
+            return ("turn", again) if self.turns else ("over", Hangup())
         return (f"said {type(message).__name__}",)
 
     def timer(self, now):
@@ -513,6 +520,25 @@ async def test_steps_are_carried_out_in_order(odd):
             await socket.recv()
         assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (4321, "now")
         await nothing_left(server)
+
+
+async def test_what_the_session_says_can_begin_something(odd):
+    """A serial protocol starts its next utterance at the end of the last, and hangs up at its end."""
+    async with ready() as server, ws(server, "/odd/me/x") as socket:
+        await socket.send("next Hi.")
+        heard = [frame async for frame in socket]
+        assert [f for f in heard if not f.startswith("said")] == ["hello", "turn", "over"]
+        assert heard.count("said Started") == 2
+        await nothing_left(server)
+
+
+async def test_an_idle_socket_ends_without_a_word():
+    """Close 1000 and no error: the next utterance simply opens another one."""
+    async with ready(session=SessionOptions(idle_timeout_s=0.2)) as server, ws(server) as socket:
+        with pytest.raises(ConnectionClosed) as closed:
+            await socket.recv()
+        assert closed.value.rcvd.code == 1000
+        assert metric(server, "rtts_errors_total", code="idle_timeout") == 1
 
 
 async def test_a_client_that_asks_and_does_not_read_is_let_go(odd):

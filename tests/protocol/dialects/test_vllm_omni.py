@@ -80,6 +80,14 @@ def test_without_streaming_audio_is_one_frame_and_a_whole_file():
     assert world.of_type("audio.done")[0]["total_bytes"] == len(frame)
 
 
+def test_frames_are_not_too_big():
+    """A long piece comes in several frames, which in a row are the file."""
+    world = talk(config(), text(TEXT * 10), DONE, seconds=200.0)
+    frames = [frame for frame in world.frames if isinstance(frame, bytes)]
+    assert len(frames) > 3 and max(map(len, frames)) <= 524_288
+    assert len(read_wav(audio(world)).pcm) == 2 * world.of(Done)[0].samples
+
+
 def test_opus_is_a_file():
     """Compressed formats are whole files."""
     world = talk(config(response_format="opus"), text(TEXT), DONE)
