@@ -216,7 +216,7 @@ async def test_a_client_that_never_reads_costs_little_and_is_let_go():
         await eventually(lambda: server._doorman.waiting_bytes > 0)
         await asyncio.sleep(0.3)
         made = metric(server, "rtts_encode_seconds_count")
-        assert server._doorman.waiting_bytes < 262_144 and made < 1000
+        assert server._doorman.waiting_bytes < 16_384 and made < 1000
         await eventually(lambda: server._doorman.connections == 0, 3)
         assert metric(server, "rtts_errors_total", code="slow_consumer") == 1
         client.reset()

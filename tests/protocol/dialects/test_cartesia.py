@@ -124,6 +124,7 @@ def test_a_cancelled_name_speaks_again():
     world.writable = False
     world.tell({"context_id": "a", "cancel": True}, asking("Again.", **{"continue": True}))
     world.writable = True
+    world.advance(0.01)
     world.tell(asking(" And on."))
     world.advance(20.0)
     first, second = world.of(Done)
