@@ -79,6 +79,7 @@ class _Speaker:
         heard: The segment whose `begun_s` was sent.
         held: Frames of one segment that wait for company; `last` is the last of them.
         begun_s: When the step of the first of them began.
+        parts_s: What its first audio took, see `AudioProduced`; empty where that is not known.
     """
 
     utterance: Utterance
@@ -87,6 +88,7 @@ class _Speaker:
     held: list[bytes] = field(default_factory=list)
     last: FrameDone | None = None
     begun_s: float = 0.0
+    parts_s: tuple[float, ...] = ()
 
 
 @dataclass(slots=True)
@@ -307,6 +309,10 @@ class QwenEngine:
             speaker = self._speakers.get(row.utterance_id)
             if speaker is not None:
                 speaker.utterance.busy_s += elapsed_s / len(landed.plan.rows)
+        for admit in landed.plan.admit:
+            speaker = self._speakers.get(admit.utterance_id)
+            if speaker is not None:
+                speaker.parts_s = landed.parts_s
         self._say(outcomes, landed.pcm)
 
     def _say(self, outcomes: Sequence[Outcome], pcm: Mapping[int, bytes]) -> None:
@@ -356,6 +362,7 @@ class QwenEngine:
             return
         self._holding.pop(frame.utterance.id, None)
         begun_s = speaker.begun_s if speaker.heard != frame.segment else 0.0
+        parts_s = speaker.parts_s if speaker.heard < 0 and speaker.held else ()
         speaker.heard = frame.segment
         self._outbox.append(
             AudioProduced(
@@ -364,6 +371,7 @@ class QwenEngine:
                 b"".join(speaker.held),
                 last_of_segment=frame.ends_segment,
                 begun_s=begun_s,
+                parts_s=parts_s,
             )
         )
         speaker.held.clear()

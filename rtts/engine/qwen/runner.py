@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from rtts.engine.qwen.config import SamplingConfig
@@ -31,12 +32,15 @@ class Flight:
         failed: Slots whose admission or frame failed, and why.
         is_speaking: Whether a frame was begun.
         unbuilt: Heads that could not be built, by handle, and why.
+        marks: Where prompts were admitted and the device keeps time: before, behind them, and
+            behind the frame.
     """
 
     plan: Plan
     failed: Mapping[int, str]
     is_speaking: bool
     unbuilt: Mapping[int, str] = field(default_factory=dict)
+    marks: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,8 @@ class Landed:
     Attributes:
         pcm: s16le samples of the plan's rows, by slot.
         codes: Codes of the plan's rows, by slot.
+        parts_s: Device time of the prompts that were admitted, of the frame with its codec, and 0,
+            for the codec is in the frame's graph; empty where nobody was, or nothing keeps time.
     """
 
     plan: Plan
@@ -53,6 +59,7 @@ class Landed:
     results: Mapping[int, RowResult]
     pcm: Mapping[int, bytes]
     codes: Mapping[int, tuple[int, ...]]
+    parts_s: tuple[float, ...] = ()
 
 
 class Runner:
@@ -85,6 +92,9 @@ class Runner:
         self._heads: dict[int, KeyValues] = {}
         self._tainted: set[int] = set()
         self._memory_share, self._memory_read_s = self._read_memory(), -math.inf
+        # The queue of a GPU tells when it got where. On a CPU nothing does: cores read no clock.
+        is_timed = model.device.type == "cuda"
+        self._new_mark = partial(torch.cuda.Event, enable_timing=True) if is_timed else None
 
     @torch.inference_mode()
     def add_reference(self, key: str, conditions: Conditions) -> None:
@@ -112,17 +122,22 @@ class Runner:
                 unbuilt[build.handle] = f"out of memory: {error}"
         for move in plan.moves:
             self._move(move)
+        marks = [self._mark()] if plan.admit and self._new_mark else []
         failed = self._admit_all(plan.admit, unbuilt)
+        if marks:
+            marks.append(self._mark())
         is_speaking = False
         if plan.rows:
             try:
                 self._frame(plan, failed)
                 is_speaking = True
+                if marks:
+                    marks.append(self._mark())
                 if plan.now - self._memory_read_s > _MEMORY_EVERY_S:  # while the device is at work
                     self._memory_share, self._memory_read_s = self._read_memory(), plan.now
             except torch.OutOfMemoryError as error:
                 failed |= {row.slot: f"out of memory: {error}" for row in plan.rows}
-        return Flight(plan, failed, is_speaking, unbuilt)
+        return Flight(plan, failed, is_speaking, unbuilt, tuple(marks))
 
     def collect(self, flight: Flight) -> Landed:
         """Wait for a step and bring its results to the host."""
@@ -138,7 +153,15 @@ class Runner:
                 of_row[0], heard.levels[slot], heard.ended[slot], heard.finite[slot]
             )
             pcm[slot], codes[slot] = heard.pcm[slot].tobytes(), tuple(of_row)
-        return Landed(flight.plan, flight.failed, results, pcm, codes)
+        parts_s = _parts_s(flight.marks)
+        return Landed(flight.plan, flight.failed, results, pcm, codes, parts_s)
+
+    def _mark(self) -> Any:
+        """A moment of the device's queue."""
+        assert self._new_mark is not None
+        mark = self._new_mark()
+        mark.record()
+        return mark
 
     def is_nearly_full(self, limit: float) -> bool:
         """Whether more than that share of the device's memory is in use, when last looked at.
@@ -243,3 +266,12 @@ class Runner:
             texts[row.slot] = row.text_id
             active[row.slot] = row.slot not in failed
         self.frames.start(texts, active, plan.positions)
+
+
+def _parts_s(marks: Sequence[Any]) -> tuple[float, ...]:
+    """Seconds between marks, see `Landed.parts_s`."""
+    if len(marks) < 3:
+        return ()
+    begun, admitted, framed = marks
+    framed.synchronize()
+    return begun.elapsed_time(admitted) / 1000, admitted.elapsed_time(framed) / 1000, 0.0

@@ -326,3 +326,38 @@ def test_designed_voices(make: Callable[..., QwenEngine]) -> None:
     heard = [pcm_of(driver, utterance) for utterance in said]
     assert heard[0] == heard[2] != heard[1]
     assert driver.capabilities.designs_voices
+
+
+class FakeMark:
+    """An event of a device that needs 1 ms from one mark to the next."""
+
+    made = 0
+
+    def __init__(self) -> None:
+        self.at_ms: int | None = None
+        self.is_reached = False
+
+    def record(self) -> None:
+        FakeMark.made += 1
+        self.at_ms = FakeMark.made
+
+    def synchronize(self) -> None:
+        self.is_reached = True
+
+    def elapsed_time(self, end: FakeMark) -> float:
+        assert self.at_ms is not None and end.at_ms is not None, "an event that was not recorded"
+        return float(end.at_ms - self.at_ms)
+
+
+def test_where_the_device_keeps_time_the_first_audio_says_what_it_took(
+    make: Callable[..., QwenEngine],
+) -> None:
+    """Prefill and frame of an utterance's first audio, once; nothing where nothing keeps time."""
+    for new_mark in (None, FakeMark):
+        driver = driver_for(make)
+        driver.core._runner._new_mark = new_mark
+        driver.say(TEXTS)
+        audio = [event for event in driver.run() if isinstance(event, AudioProduced)]
+        assert len(audio) > 2
+        assert audio[0].parts_s == (() if new_mark is None else (0.001, 0.001, 0.0))
+        assert all(event.parts_s == () for event in audio[1:])
