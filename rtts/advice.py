@@ -77,7 +77,6 @@ class Condition:
         reasons: Why it is not ready, in the words of `/readyz`.
         troubles: What went wrong, in sentences.
         degraded: One sentence for each thing that works less well here than it could.
-        attention: What computes attention over prompts, as the engine says ("SDPA").
         utterances: Alive in the engine.
         slots: Utterances the engine takes at once; 0 while that is not known.
         backlog_s: Predicted wait until a new utterance would be begun.
@@ -89,7 +88,6 @@ class Condition:
     reasons: tuple[str, ...] = ()
     troubles: tuple[str, ...] = ()
     degraded: tuple[str, ...] = ()
-    attention: str = ""
     utterances: int = 0
     slots: int = 0
     backlog_s: float = 0.0
@@ -192,6 +190,7 @@ def _batch_full(window: Window, condition: Condition) -> Finding | None:
 
 
 def _cold_voices(window: Window, condition: Condition) -> Finding | None:
+    del condition
     if window.cold < MIN_MISSES or window.cold < 0.05 * window.contexts:
         return None
     return Finding(
@@ -200,8 +199,7 @@ def _cold_voices(window: Window, condition: Condition) -> Finding | None:
         text=f"{window.cold} of {window.contexts} contexts began with a voice that had to be loaded "
         "first.",
         remedy="Name the voices in server.prewarm_voices. If more are in use than fit, raise "
-        "cpu.voice_cache and cpu.voice_cache_mb, or qwen.prefix_bytes."
-        + (" On a GPU flash-attn, installed, loads them." if condition.attention == "SDPA" else ""),
+        "cpu.voice_cache and cpu.voice_cache_mb, or qwen.prefix_bytes.",
     )
 
 
@@ -243,10 +241,10 @@ _ENGINE_WORDS = {
 
 
 def _slow_engine(window: Window, condition: Condition) -> Finding | None:
+    del condition
     if not window.guilty(*_ENGINE):
         return None
     stage = max(_ENGINE, key=lambda name: window.misses.get(name, 0))
-    unfused = next((each for each in condition.degraded if _is_about_attention(each)), None)
     remedies = {
         "prefill": "Long instructions and long voice references cost prefill; shorten them.",
         "codec": "See that no other program uses the GPU or the cores.",
@@ -256,9 +254,7 @@ def _slow_engine(window: Window, condition: Condition) -> Finding | None:
         code="slow_engine",
         stage=stage,
         text=f"{_misses(window, window.guilty(*_ENGINE))} in {_ENGINE_WORDS[stage]}.",
-        remedy=_sentence(unfused)
-        if unfused
-        else f"{remedy} A smaller checkpoint or a faster device is the other way.",
+        remedy=f"{remedy} A smaller checkpoint or a faster device is the other way.",
     )
 
 
@@ -284,8 +280,8 @@ def _unfused(window: Window, condition: Condition) -> Finding | None:
         code="no_flash_attention",
         stage="engine",
         text=_sentence(sentence),
-        remedy="Install a flash-attn that fits this PyTorch and GPU; until then loading a voice takes "
-        "longer than it could.",
+        remedy="Remove it, or install one that fits this PyTorch and GPU. Nothing that was measured is "
+        "slower without it.",
         severity="note",
     )
 

@@ -90,7 +90,9 @@ def qwen_checks(settings: Settings, *, has_gpu: bool) -> Iterator[Check]:
     else:
         yield Check("torch", "ok", version)
     flash = version_of("flash-attn")
-    how = "on a GPU it prefills voice heads" if flash else "voice heads use torch's own (SDPA)"
+    how = "voice heads use torch's own (SDPA)"
+    if flash:  # whether it loads beside this torch is found out by the engine
+        how = "prefills voice heads on a GPU if it loads there: /readyz says what is used"
     yield Check("flash-attn", "ok" if flash else "missing", f"{flash or 'not installed'}; {how}")
     missing = missing_packages()
     if missing:

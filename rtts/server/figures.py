@@ -134,7 +134,6 @@ class Figures:
             reasons=tuple(self._readiness.reasons),
             troubles=tuple(self._troubles()),
             degraded=capabilities.degraded if capabilities else (),
-            attention=capabilities.attention if capabilities else "",
             utterances=service.load.utterances,
             slots=self._slots,
             backlog_s=service.load.backlog_s,

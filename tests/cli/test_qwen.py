@@ -480,6 +480,19 @@ class TestDoctor:
 
         return run
 
+    def test_flash_attn_is_no_promise(
+        self, monkeypatch: pytest.MonkeyPatch, look: Callable[..., dict[str, Check]]
+    ) -> None:
+        """Installed is not loaded: doctor says where it shows."""
+        real = qwen_checks.version_of
+        found_version = {"flash-attn": "2.8.3"}
+        monkeypatch.setattr(
+            qwen_checks, "version_of", lambda name: found_version.get(name) or real(name)
+        )
+        check = look()["flash-attn"]
+        assert check.status == "ok"
+        assert check.found.startswith("2.8.3; prefills voice heads on a GPU if it loads there")
+
     def test_on_a_cpu(self, look: Callable[..., dict[str, Check]]) -> None:
         """Nothing is wrong; the model is named and read, and so is the memory for it."""
         found = look()
