@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 _MORE = """
 The text is spoken as the reference package would: to the model's own end or the frame limit, without
-the live engine's budgets. `rtts say` speaks with any engine.
+the live engine's budgets. `rtts say` speaks with any engine. On a GPU it runs the plain modules, not
+the captured frame of the live engine: the oracle, and several times slower.
 
   rtts synth --engine qwen --model DIR --text "Hello." --voice ryan --language en -o hello.wav
   rtts synth --engine qwen --model DIR --text "Hello." --greedy --codes codes.json"""

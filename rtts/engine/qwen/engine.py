@@ -190,8 +190,9 @@ class QwenEngine:
         if self._runner.is_nearly_full(MEMORY_LIMIT):
             self._refuse(id_, "the device's memory is nearly full")
             return
-        if self._scheduler.slot_wait_s() > self._options.wait_limit_s:
-            self._refuse(id_, "no slot will be free in time")
+        wait_s = self._scheduler.slot_wait_s()
+        if wait_s > self._options.wait_limit_s:
+            self._refuse(id_, "no slot will be free in time", wait_s)
             return
         try:
             conditioning, reference = self._voice(
@@ -212,14 +213,14 @@ class QwenEngine:
         )
         self._speakers[id_] = _Speaker(utterance)
 
-    def _refuse(self, utterance_id: int, message: str) -> None:
+    def _refuse(self, utterance_id: int, message: str, wait_s: float = 0.0) -> None:
         self._outbox.append(
             UtteranceFailed(
                 utterance_id,
                 "overloaded",
                 message,
                 retryable=True,
-                retry_after_s=self._options.wait_limit_s,
+                retry_after_s=max(wait_s, self._options.wait_limit_s),
             )
         )
 

@@ -55,7 +55,9 @@ def driver_for(kind: str = "custom_voice", voice: str = "ann", **fields: Any) ->
 
 TestAnyOrder = state_machine(
     Subject(
-        make_core=lambda: core(text=TextOptions(late=LateText.HOLD, layout=LayoutPolicy.STREAMING)),
+        make_core=lambda: core(
+            slots=6, text=TextOptions(late=LateText.HOLD, layout=LayoutPolicy.STREAMING)
+        ),
         voice="ann",
         texts=("Yes.", "Hi."),
         max_steps=4000,
@@ -139,7 +141,9 @@ def test_no_slot_in_time_is_known_at_once() -> None:
         driver.step()
     refused = driver.say(TEXT)
     driver.step()
-    assert driver.reason(refused) == "overloaded"
+    failed = driver.ledgers[refused].terminal
+    assert isinstance(failed, UtteranceFailed)
+    assert failed.code == "overloaded" and (failed.retry_after_s or 0) > 2.0
     driver.apply(CancelUtterance(long))
     driver.say(TEXT, until_s=0.1)
     for _ in range(4):
