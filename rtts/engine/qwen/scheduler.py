@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import islice
+from operator import attrgetter
 
 from rtts.engine.qwen.endings import Ending
 from rtts.engine.qwen.options import FRAME_S, LateText, QwenOptions
@@ -21,7 +22,8 @@ from rtts.engine.qwen.takes import Next, Take, TakePlanner, TextQueue
 
 _CREDIT_EPSILON_S = 1e-6  # credit and frame lengths are floats
 _LEAST_LENGTH = 0.7  # of what a text is expected to take: a brisk reading
-_MOVES_A_STEP = 4  # each takes the host 0.1 ms
+_MOVES_A_STEP = 4  # into low slots; each takes the host 0.1 ms, and as much who makes room
+_by_slot = attrgetter("slot")
 
 log = logging.getLogger(__name__)
 
@@ -300,14 +302,15 @@ class Scheduler:
         lost = self._refuse_late(now)
         damaged = self._drop_damaged()
         self._close_late_text(now)
-        moves = tuple(self._close_ranks())
+        running = self._running()
+        moves = tuple(self._close_ranks([utterance.slot for utterance, _ in running]))
         self._give_slots()
         build, admit = self._plan_prompts()
-        rows = [
-            RowStep(slot, utterance.id, text)
-            for slot, utterance in enumerate(self._slots)
-            if utterance is not None and (text := self._runnable(utterance)) is not None
-        ]
+        running += self._running(admit)
+        rows = sorted(
+            (RowStep(utterance.slot, utterance.id, text) for utterance, text in running),
+            key=_by_slot,
+        )
         positions = 0
         for row in rows:
             positions = max(positions, self._consume(row.slot))
@@ -344,11 +347,13 @@ class Scheduler:
         """When `schedule` has something to do: `now` for at once, None for never."""
         if self._wanted_heads:
             return now
-        dues = [
-            due
-            for utterance in self._slots
-            if utterance is not None and (due := self._due_s(utterance, now)) is not None
-        ]
+        dues: list[float] = []
+        for utterance in self._slots:
+            due = None if utterance is None else self._due_s(utterance, now)
+            if due is not None and due <= now:
+                return now
+            if due is not None:
+                dues.append(due)
         if self._waiting:
             since_s = self._waiting[0].waits_since_s
             if None in self._slots or since_s is None:
@@ -399,7 +404,7 @@ class Scheduler:
 
     def _close_late_text(self, now: float) -> None:
         for utterance in self._slots:
-            if utterance is None or utterance.take is None:
+            if utterance is None or utterance.take is None or not utterance.take.is_open:
                 continue
             due = self._close_due_s(utterance)
             if due is not None and due <= now:
@@ -415,30 +420,49 @@ class Scheduler:
         played_out_s = utterance.first_audio_s + utterance.produced * FRAME_S
         return played_out_s - self._options.text.close_lead_s
 
-    def _close_ranks(self) -> list[Move]:
-        """Move who runs in a high slot to a free low one, where that will make the batch smaller.
+    def _running(self, admits: Sequence[Admit] | None = None) -> list[tuple[Utterance, int]]:
+        """Who runs in the next step, of all or of those just admitted, each with its text id."""
+        slots = self._slots if admits is None else [self._slots[admit.slot] for admit in admits]
+        return [
+            (utterance, text)
+            for utterance in slots
+            if utterance is not None and (text := self._runnable(utterance)) is not None
+        ]
+
+    def _close_ranks(self, running: Sequence[int]) -> Iterator[Move]:
+        """Move who runs in a high slot to a low one, where that makes the batch smaller.
 
         A batch is the first slots up to the last that runs: without this it stays as large as the
-        largest crowd since the last quiet moment.
+        largest crowd since the last quiet moment. Whoever waits for credit in a low slot makes room.
         """
-        running = [
-            slot
-            for slot, utterance in enumerate(self._slots)
-            if utterance is not None and self._runnable(utterance) is not None
-        ]
         if not running:
-            return []
+            return
         coming = min(len(self._waiting), self._slots.count(None))
         present = bucket_for(running[-1] + 1, len(self._slots), self._smallest)
         size = bucket_for(len(running) + coming, len(self._slots), self._smallest)
         while size < present:
             outside = [slot for slot in running if slot >= size]
             free = [slot for slot in range(size) if self._slots[slot] is None]
-            if len(outside) + coming <= len(free):
-                pairs = zip(reversed(outside), free, strict=False)
-                return [self._move(*pair) for pair in islice(pairs, _MOVES_A_STEP)]
+            idle = self._idle(size, running)
+            beyond = [slot for slot in range(size, len(self._slots)) if self._slots[slot] is None]
+            lacking = max(0, len(outside) + coming - len(free))
+            if lacking <= min(len(idle), len(beyond)):
+                for source in islice(reversed(outside), _MOVES_A_STEP):
+                    if not free:
+                        yield self._move(idle[-1], beyond.pop(0))
+                        free.append(idle.pop())
+                    yield self._move(source, free.pop(0))
+                return
             size *= 2
-        return []
+
+    def _idle(self, size: int, running: Sequence[int]) -> list[int]:
+        """The first slots' utterances that do not run, and could be elsewhere."""
+        runs = set(running)
+        return [
+            slot
+            for slot, utterance in enumerate(self._slots[:size])
+            if utterance is not None and utterance.is_admitted and slot not in runs
+        ]
 
     def _move(self, source: int, target: int) -> Move:
         utterance = self._slots[source]

@@ -131,7 +131,7 @@ class World:
         assert prefill <= self.options.prefill_rows or len(plan.admit) <= 1
         assert all(admit.head in self.heads for admit in plan.admit)
         for move in plan.moves:  # before admissions
-            assert move.target < move.source
+            assert move.target != move.source
             self.holds[move.target] = self.holds.pop(move.source)
             assert self.holds[move.target][1] == move.positions
         for admit in plan.admit:
@@ -269,6 +269,20 @@ def test_ranks_are_closed(builder: PromptBuilder) -> None:
     assert crowd[14].slot == 14
     world.start("Yes.")
     assert world.step().bucket == 8  # all four places are taken
+
+
+def test_who_waits_for_credit_makes_room(builder: PromptBuilder) -> None:
+    """Those who run end up in the low slots although others hold them, and nobody is lost."""
+    world = World(builder, replace(OPTIONS, slots=32, prefill_rows=4096), end_probability=0.0)
+    crowd = [world.start("So it is, is it not?") for _ in range(20)]
+    assert world.step().bucket == 32
+    for utterance in crowd[:17]:
+        utterance.until_s = 0.0
+    assert [world.step().bucket for _ in range(3)] == [4, 4, 4]
+    assert sorted(u.slot for u in crowd) == [0, 1, 2, *range(3, 17), 20, 21, 22]
+    for utterance in crowd[:17]:
+        utterance.until_s = 1e6
+    assert len(world.step().rows) == 20
 
 
 def test_first_come_first_served(builder: PromptBuilder) -> None:
