@@ -20,7 +20,6 @@ export class RttsError extends Error {
    */
   constructor(code, message, retryAfterMs = null) {
     super(message ? `${code}: ${message}` : code);
-    this.name = new.target.name;
     this.code = code;
     this.retryAfterMs = retryAfterMs;
   }
@@ -51,3 +50,15 @@ export class SlowReaderError extends ContextFailedError {}
 
 /** This browser cannot play, or may not before somebody touches the page. */
 export class PlayerError extends RttsError {}
+
+// Spelled out, so that they are still called this after a minifier.
+for (const [name, type] of Object.entries({
+  RttsError,
+  ConnectError,
+  ConnectionLostError,
+  ContextFailedError,
+  SlowReaderError,
+  PlayerError,
+})) {
+  Object.defineProperty(type.prototype, "name", { value: name });
+}

@@ -128,6 +128,7 @@ export class Playback {
       await turn;
       const done = await this._read();
       await this._ended;
+      if (this._failure !== null) throw this._failure;
       return this._report(done);
     } catch (error) {
       if (this._pushed > 0 && this._failure === null) {

@@ -104,6 +104,50 @@ async def test_replies_are_heard_one_after_another(browser: Browser) -> None:
         assert 0 < between.size < 48_000 and not between.any()
 
 
+async def test_a_paused_listener_holds_the_server(browser: Browser) -> None:
+    """Positions are reported: nothing is sent further ahead of a pause than the lead; nothing is lost."""
+    async with serving() as server, page_of(browser, server.url) as page:
+        await page.call("setUp", {"decoder": "pcm"})
+        text = TEXT * 3
+        await page.call("begin", text, {"max_lead_ms": 1000})
+        await page.call("heard", 400)
+        await page.run("player.audioContext.suspend()")
+        await asyncio.sleep(1.5)
+        arrived = (
+            "now.events.filter((e) => e.type === 'audio').reduce((n, e) => n + e.duration_ms, 0)"
+        )
+        ahead = await page.run(f"{arrived} - now.playback.playedMs")
+        assert 500 < ahead < 1300
+        await page.run("player.audioContext.resume()")
+        heard = Heard(**await page.call("outcome"), sound=await page.run("sleep(100), tap.read()"))
+        expected = await reference(server, text, 48_000)
+        assert heard.report["underruns"] == 0
+        assert np.array_equal(trimmed(heard.samples), trimmed(expected))
+
+
+@pytest.mark.parametrize("decoder", ["webcodecs", "wasm"])
+async def test_a_broken_packet_is_a_typed_error(browser: Browser, decoder: str) -> None:
+    """What cannot be decoded ends the reply with a PlayerError, and the next one is heard."""
+    async with serving() as server, page_of(browser, server.url) as page:
+        await page.call("setUp", {"decoder": decoder})
+        await page.call("begin", TEXT)
+        await page.call("heard", 200)
+        await page.run("now.playback._decode({ packets: [Uint8Array.of(255)], flags: 0 })")
+        failed = Heard(**await page.call("outcome"))
+        assert failed.error is not None
+        assert (failed.error["name"], failed.error["code"]) == ("PlayerError", "decoder_failed")
+        assert (await page.hear("Here again.")).done["reason"] == "completed"
+
+
+async def test_a_format_it_cannot_play_is_a_typed_error(browser: Browser) -> None:
+    """A context that was not started with the player's format: it says which to use."""
+    async with serving() as server, page_of(browser, server.url) as page:
+        await page.call("setUp")
+        heard = await page.hear(TEXT, format={"codec": "opus", "container": "ogg"})
+        assert heard.error is not None and heard.error["code"] == "unsupported_format"
+        assert "player.format" in heard.error["message"]
+
+
 # --- barge-in ----------------------------------------------------------------------------------------
 
 
