@@ -44,6 +44,7 @@ export class Playback {
     this._isOnTime = turn === null; // its first sound says something about latency
     this._skip = 0; // samples of the decoder's warm-up still to be dropped
     this._pushed = 0;
+    this._isCancelled = false;
     /** @type {RttsError | null} */
     this._failure = null;
     /** @type {ReturnType<typeof setInterval> | undefined} */
@@ -90,6 +91,7 @@ export class Playback {
 
   async cancel() {
     const { playedMs } = this;
+    this._isCancelled = true;
     this._stopSink();
     this._decoder?.close();
     const done = await this.context.cancel(playedMs);
@@ -184,23 +186,23 @@ export class Playback {
 
   /** @param {import("./index.d.ts").Audio} audio */
   _decode(audio) {
+    if (this._isCancelled) return;
     try {
       this._decoder?.decode(audio.packets, (audio.flags & AudioFlags.LAST_OF_SEGMENT) !== 0);
     } catch (error) {
-      if (this._decoder !== null) this._break(new PlayerError("decoder_failed", String(error)));
+      this._break(new PlayerError("decoder_failed", String(error)));
     }
   }
 
   /** @param {Done} done */
   async _end(done) {
-    if (done.reason === "cancelled") {
-      this._stopSink();
-      return;
-    }
+    if (done.reason === "cancelled") this._stopSink();
+    if (this._isCancelled || done.reason === "cancelled") return;
     if (this._pushed === 0 && done.samples === 0) this._markEnded();
     try {
       await this._decoder?.drain();
     } catch (error) {
+      if (this._isCancelled) return;
       if (this._failure === null) throw new PlayerError("decoder_failed", String(error));
     }
     const rate = this.context.format?.sample_rate ?? this._rate;

@@ -177,6 +177,29 @@ async def test_cancel_is_silent_within_a_quantum(browser: Browser, decoder: str)
         assert again.report["samples"] == expected.size
 
 
+@pytest.mark.parametrize("decoder", ["webcodecs", "wasm"])
+async def test_cancel_at_any_time(browser: Browser, decoder: str) -> None:
+    """Before anything came, while packets are decoded, at the very end: always one end and no error."""
+    async with serving() as server, page_of(browser, server.url) as page:
+        await page.call("setUp", {"decoder": decoder})
+        ends = await page.run(
+            """(async () => {
+              const ends = [];
+              for (let i = 0; i < 40; i++) {
+                begin("Yes, that is all.");
+                if (i % 2) await sleep(i * 2);
+                else for (let k = 0; k < i; k++) await null;
+                const done = await now.playback.cancel();
+                const { value, error } = await outcome();
+                ends.push(error?.message ?? (value.done.reason === done.reason ? "same" : "other"));
+              }
+              return ends;
+            })()"""
+        )
+        assert ends == ["same"] * 40
+        assert not [line for line in await page.do("log") if line.startswith("pageerror")]
+
+
 async def test_barge_in_after_the_last_byte(browser: Browser) -> None:
     """The server is done long before the listener; what was heard is known all the same."""
     async with serving() as server, page_of(browser, server.url) as page:
