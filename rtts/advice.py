@@ -312,8 +312,8 @@ def _busy_loop(window: Window, condition: Condition) -> Finding | None:
         code="busy_loop",
         stage="encode",
         text=_sentence("; ".join(parts)),
-        remedy="One core carries the sockets and all Opus encoding: give the server a core of its own, "
-        "lower session.opus_complexity, or run a second server.",
+        remedy="One core carries all sockets and conversations: give it a core of its own, let "
+        "server.encoder_threads encode beside it, or run a second server.",
     )
 
 

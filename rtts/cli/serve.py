@@ -78,11 +78,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _serve(settings: Settings, engine: Engine) -> int:
     import gc
+    import logging
 
     from rtts.server import serve
 
     def listening(server: Server) -> None:
         print(f"listening on {server.ws_url} ({settings.engine.kind} engine)", flush=True)
+        if settings.server.dashboard:
+            logging.getLogger("rtts").info("dashboard: %s/dashboard/", server.url)
 
     def ready(server: Server) -> None:
         del server
