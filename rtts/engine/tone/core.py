@@ -357,7 +357,7 @@ class ToneEngine:
         parts_s: tuple[float, ...] = ()
         if not utterance.made_chunks and cost_s > 0:  # what it pretends to do first is the prompt
             delay_s = self._options.first_chunk_delay_s
-            parts_s = (delay_s, cost_s - delay_s, 0.0)
+            parts_s = (delay_s, max(0.0, cost_s - delay_s), 0.0)  # differences of clocks
         self._outbox.append(AudioProduced(utterance.id, segment.index, pcm, last, begun_s, parts_s))
         segment.made_samples = stop_samples
         self._account(utterance, samples, cost_s, now)
