@@ -3,9 +3,9 @@
     python benchmarks/qwen_service.py            1.7B with random weights on a GPU, about five minutes
     python benchmarks/qwen_service.py --smoke    all of it on a tiny checkpoint and a CPU, one minute
 
-Writes a checkpoint of random weights, starts `rtts serve --engine qwen` on it (once to fill the
-kernels' cache, once to measure), and loads it with `benchmarks/load.py` from another process of the
-same machine. Clients get Opus over WebSocket. Random weights do not end by themselves: replies are
+Writes a checkpoint of random weights, starts `rtts serve --engine qwen` on it, and loads it with
+`benchmarks/load.py` from another process of the same machine; then starts it again, with the kernels
+that the first start compiled. Clients get Opus over WebSocket. Random weights do not end by themselves: replies are
 ended at the length the text should take, one or two sentences, about 5 s. Their tokenizer has an id
 for each byte, four times as many as a trained one. With each load of live streams a few seeded
 replies are asked for that were spoken alone before, and their PCM compared. The last line is the
@@ -93,7 +93,7 @@ class Setup:
     live: tuple[int, ...] = (256, 512)
     live_s: float = 30.0
     sentences: tuple[int, int] = (1, 2)
-    cold_start: bool = True
+    starts_again: bool = True
 
     @property
     def sections(self) -> list[Section]:
@@ -119,15 +119,15 @@ class Setup:
             for rate in self.rates
         ]
         found += [
-            Section(f"steady_{rate:g}", replace(base, mode="open", rate=rate, duration_s=seconds))
-            for rate, seconds in self.steady
-        ]
-        found += [
             Section(
                 f"live_{streams}",
                 replace(base, mode="live", streams=streams, duration_s=self.live_s, warmup_s=0.0),
             )
             for streams in self.live
+        ]
+        found += [
+            Section(f"steady_{rate:g}", replace(base, mode="open", rate=rate, duration_s=seconds))
+            for rate, seconds in self.steady
         ]
         return found
 
@@ -147,6 +147,7 @@ class RunningServer:
             "qwen.waiting": 2 * setup.slots,
             "qwen.positions": setup.positions,
             "server.max_sessions": 4096,
+            "session.packets_per_message": 16,  # what comes at once goes in one message
             **{f"qwen.endings.{name}": value for name, value in ENDINGS.items()},
         }
         sets = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
@@ -358,9 +359,7 @@ def start(
 
 def go(setup: Setup, model: Path, options: argparse.Namespace, report: Report) -> None:
     """Start, load section by section, stop."""
-    if setup.cold_start:
-        start("first", setup, model, options, report).stop()
-    server = start("next", setup, model, options, report)
+    server = start("first", setup, model, options, report)
     report.add("serve", " ".join(server.command))
     context = multiprocessing.get_context("spawn")
     try:
@@ -378,6 +377,8 @@ def go(setup: Setup, model: Path, options: argparse.Namespace, report: Report) -
         report.add("health", json.loads(server.ask("/v1/stats")))
     finally:
         report.add("exit_status", server.stop())
+    if setup.starts_again:
+        start("next", setup, model, options, report).stop()
 
 
 def setup_of(options: argparse.Namespace) -> Setup:
@@ -390,8 +391,9 @@ def setup_of(options: argparse.Namespace) -> Setup:
     }
     setup = replace(setup, **given)
     if options.steady_s is not None:
-        setup = replace(setup, steady=tuple((rate, options.steady_s) for rate, _ in setup.steady))
-    return replace(setup, cold_start=setup.cold_start and not options.warm)
+        pairs = zip(setup.steady, options.steady_s, strict=False)
+        setup = replace(setup, steady=tuple((rate, seconds) for (rate, _), seconds in pairs))
+    return replace(setup, starts_again=setup.starts_again and not options.once)
 
 
 def arguments() -> argparse.Namespace:
@@ -410,9 +412,9 @@ def arguments() -> argparse.Namespace:
     add("--slots", type=int)
     add("--positions", type=int)
     add("--rate-s", type=float, help="seconds at each rate of first packets")
-    add("--steady-s", type=float, help="seconds at each rate of gaps")
+    add("--steady-s", type=float, nargs="*", help="seconds at each rate of gaps, in their order")
     add("--live-s", type=float, help="seconds of live streams")
-    add("--warm", action="store_true", help="do not start once before measuring")
+    add("--once", action="store_true", help="do not start again with the kernels' cache filled")
     add("--only", nargs="*", default=[], metavar="SECTION", help="as rate_10, steady_24, live_256")
     add("--log", type=Path, help="file for what the servers log, in detail")
     add("--commit", default="", help="where the tree is no repository")

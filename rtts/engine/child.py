@@ -31,9 +31,9 @@ from rtts.engine.interface import Command, EngineCore, Event, VoiceLoaded
 from rtts.engine.wire import COMMANDS, EVENTS, Channel, Failure, FrameKind, LogLine, read_frame
 from rtts.errors import ConfigError
 
-# Stop stepping while the parent has this much to read: 270 chunks of 80 ms. It reads in time, or
-# it is in trouble that more audio would make worse.
-_UNSENT_LIMIT_BYTES = 1024 * 1024
+# Stop stepping while the parent has this much to read: 0.64 s of 256 utterances, which a step may
+# hand over at once. It reads in time, or it is in trouble that more audio would make worse.
+_UNSENT_LIMIT_BYTES = 8 * 1024 * 1024
 _GOODBYE_S = 1.0  # to tell the parent of a failure before the process ends anyway
 
 

@@ -62,7 +62,7 @@ _LOAD_EVERY_S = 0.05  # EngineLoad at most every 50 ms (the waist)
 # A chunk is one frame as long as its listener has little in hand, then longer, which costs everybody
 # behind the engine less. A frame more is made in 4 to 25 ms on a GPU.
 _LEAD_A_FRAME_S = 0.16
-_LONGEST_CHUNK = 4
+_LONGEST_CHUNK = 8
 _REASONS = {
     Ending.EOS: FinishReason.COMPLETED,
     Ending.BUDGET: FinishReason.BUDGET,
@@ -347,7 +347,8 @@ class QwenEngine:
             speaker.held.append(pcm[frame.slot])
         if frame.is_audible and utterance.produced == 1:
             self._first_chunk_s = max(self._now - frame.begun_s, 0.0)
-        lead_s = utterance.produced * FRAME_S - (self._now - utterance.first_audio_s)
+        said_s = (utterance.produced - len(speaker.held)) * FRAME_S
+        lead_s = said_s - (self._now - utterance.first_audio_s)
         if frame.ends_segment or len(speaker.held) >= _chunk_frames(lead_s):
             self._release(speaker)
         else:
