@@ -95,7 +95,7 @@ function top(plot) {
   const all = plot.series.map((_, i) => i).slice(1);
   const high = Math.max(...all.filter((i) => !plot.series[i].dash).map(most));
   const limit = Math.max(0, ...all.filter((i) => plot.series[i].dash).map(most));
-  return Math.max(1.1 * (limit <= 4 * high ? Math.max(high, limit) : high), 1e-3);
+  return 1.1 * (limit <= 4 * high ? Math.max(high, limit) : high) || 1;
 }
 
 /**

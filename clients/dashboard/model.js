@@ -10,7 +10,7 @@ const MAX_REQUESTS = 500;
 export const STAGES = [
   ["split", "split", "cutting text into segments"],
   ["queue", "queue", "waiting for the engine to begin"],
-  ["engine", "engine", "the engine; late contexts where it does not tell its parts"],
+  ["engine", "engine", "the engine; late where it tells no parts, or none of them took most"],
   ["prefill", "prefill", "part of the engine's: reading the prompt"],
   ["first_frame", "first frame", "part of the engine's: the first frame of speech"],
   ["codec", "codec", "part of the engine's: from codes to sound"],

@@ -101,7 +101,10 @@ class Figures:
         seconds = range(max(first, self._second - 60), self._second + 1)
         gauges = {
             "t": hub.service.time_ms(now),
-            "first_packet": _merged(hub.service.first_packet, seconds),
+            # What the rehearsal measured before the server was ready is nobody's first packet.
+            "first_packet": _merged(hub.service.first_packet, seconds)
+            if hub.service.is_ready
+            else {},
             "sessions": hub.sessions,
             "contexts": hub.contexts,
             "queue": hub.queue_depth,

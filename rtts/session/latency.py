@@ -58,7 +58,14 @@ class FirstPacket:
         return dict(zip(ENGINE_PARTS, self.parts_s, strict=bool(self.parts_s)))
 
     def guilty_stage(self) -> str:
-        """The stage that took longest; of the engine's, the part that did, where that is known."""
+        """The stage that took longest; of the engine's, the part that did, where that is known.
+
+        "engine" also where most of its stage is in no part: the way to its process and back, and
+        what it did for others meanwhile.
+        """
         stages, parts = self.stages(), self.parts()
         guilty = max(stages, key=stages.__getitem__)
-        return max(parts, key=parts.__getitem__) if guilty == "engine" and parts else guilty
+        if guilty != "engine":
+            return guilty
+        parts["engine"] = stages["engine"] - sum(parts.values())
+        return max(parts, key=parts.__getitem__)

@@ -14,7 +14,7 @@ from rtts.metrics import bucket_s
 from rtts.server import figures, history
 from rtts.session import SessionOptions
 from tests.server.raw import eventually
-from tests.server.rig import InlineEngine, ready, talking
+from tests.server.rig import InlineEngine, ready, started, talking
 from tests.server.test_stats import feed_url, receive
 
 
@@ -36,7 +36,7 @@ def median_ms(buckets):
 
 async def test_who_comes_late_sees_what_was(monkeypatch):
     """The history has every first packet, miss and request from before; its sums are the figures."""
-    engine = InlineEngine(ToneOptions(first_chunk_delay_s=0.01))
+    engine = InlineEngine(ToneOptions(first_chunk_delay_s=0.06))
     async with ready(engine) as server, talking(server) as talk:
         await asyncio.sleep(1.1)  # beyond the first point, which begins with the server
         await speak(talk, 5)
@@ -75,7 +75,7 @@ async def test_advice_comes_and_goes(monkeypatch):
     monkeypatch.setattr(advice, "HOLD_S", 0.1)
     monkeypatch.setattr(advice, "SLOW_LOOP_S", 60.0)  # the machine is shared
     monkeypatch.setattr(history, "WINDOW_S", 10)
-    engine = InlineEngine(ToneOptions(first_chunk_delay_s=0.02))
+    engine = InlineEngine(ToneOptions(first_chunk_delay_s=0.06))
     session = SessionOptions(budget_s=0.001)
     async with ready(engine, session=session) as server, talking(server) as talk:
         await eventually(lambda: server._figures.snapshot()["advice"] == [])  # no longer prewarming
@@ -89,6 +89,21 @@ async def test_advice_comes_and_goes(monkeypatch):
         await eventually(lambda: server._figures.snapshot()["advice"] == [])
         engine.die()
         await eventually(lambda: codes(server) == ["engine_restarting"])
+
+
+async def test_the_rehearsal_is_nobodys_first_packet(monkeypatch):
+    """However long the server speaks to itself before it is ready, points do not count it."""
+    engine = InlineEngine(ToneOptions(first_chunk_delay_s=0.3, real_time_factor=0.6))
+    async with started(engine) as server:
+        monkeypatch.setattr(figures, "INTERVAL_S", 0.05)
+        await eventually(lambda: server.service.first_packet.count(server.clock()) == 1)
+        assert not server.is_ready
+        await asyncio.sleep(1.1)
+        async with asyncio.timeout(10):
+            await server.ready()
+        points = [json.loads(point) for point in server._figures._history._points]
+        assert len(points) > 10
+        assert all("first_packet" not in point for point in points)
 
 
 async def test_no_gpu_is_said():

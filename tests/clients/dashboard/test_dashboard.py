@@ -98,7 +98,7 @@ async def stats_of(server: Any) -> dict[str, Any]:
 
 
 def slow(**more: Any) -> InlineEngine:
-    return InlineEngine(ToneOptions(first_chunk_delay_s=0.02, real_time_factor=0.02, **more))
+    return InlineEngine(ToneOptions(first_chunk_delay_s=0.06, real_time_factor=0.02, **more))
 
 
 async def test_what_is_shown_is_what_the_server_measured(browser):
