@@ -243,6 +243,9 @@ class QwenEngine:
             if voice != DESIGN_VOICE:
                 raise UnknownVoiceError(f"voice {voice!r} is not {DESIGN_VOICE}")
             return self._builder.conditioning(language=name, instruct=instructions), None
+        mended = self._shelf.retry(voice)
+        if mended is not None:
+            self._runner.add_reference(mended.key, mended.conditions)
         registered = self._shelf.find(voice)
         conditioning = self._builder.conditioning(clone=registered.key, language=name)
         frames = int(registered.conditions.codes.shape[0])
@@ -252,11 +255,6 @@ class QwenEngine:
         return conditioning, Reference(transcript, frames)
 
     def _load_voice(self, command: LoadVoice) -> None:
-        if command.voice in self._shelf.damaged:
-            self._shelf.retry(command.voice)
-            mended = self._shelf.voices.get(command.voice)
-            if mended is not None:
-                self._runner.add_reference(mended.key, mended.conditions)
         try:
             keys = tuple(
                 self._voice(command.voice, language, "")[0]

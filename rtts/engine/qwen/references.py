@@ -69,6 +69,7 @@ class VoiceShelf:
     ) -> None:
         self.voices: dict[str, RegisteredVoice] = {}
         self.damaged: dict[str, str] = {}
+        self._tried: dict[str, tuple[int, int]] = {}  # what each file was when it was read
         self._read = partial(load_voice, config=config, dtype=dtype, device=device)
         self._paths = (
             {path.stem: path for path in sorted(folder.glob("*.safetensors"))} if folder else {}
@@ -89,12 +90,15 @@ class VoiceShelf:
             raise UnknownVoiceError(f"voice {name!r} is not one of {', '.join(self.voices)}")
         return self.voices[name]
 
-    def retry(self, name: str) -> None:
-        """Read a damaged voice's file again: somebody may have mended it."""
-        if name in self.damaged:
-            self._try(name)
+    def retry(self, name: str) -> RegisteredVoice | None:
+        """Read a damaged voice's file again where it has changed; the voice if it was mended."""
+        if name not in self.damaged or self._tried[name] == _stamp(self._paths[name]):
+            return None
+        self._try(name)
+        return self.voices.get(name)
 
     def _try(self, name: str) -> None:
+        self._tried[name] = _stamp(self._paths[name])
         try:
             self.voices[name] = self._read(self._paths[name])
         except ConfigError as error:
@@ -102,6 +106,15 @@ class VoiceShelf:
             self.damaged[name] = error.message
         else:
             self.damaged.pop(name, None)
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """Changes when a file does."""
+    try:
+        found = path.stat()
+    except OSError:
+        return (0, 0)
+    return (found.st_mtime_ns, found.st_size)
 
 
 def load_voice(
