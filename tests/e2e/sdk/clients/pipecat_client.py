@@ -1,0 +1,72 @@
+"""Pipecat's own services in its own test harness: a turn, an interruption, another turn.
+
+pipecat_client.py SERVICE
+"""
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+from loguru import logger
+from pipecat.frames.frames import (
+    ErrorFrame,
+    InterruptionFrame,
+    LLMFullResponseEndFrame,
+    LLMFullResponseStartFrame,
+    LLMTextFrame,
+    TTSAudioRawFrame,
+    TTSTextFrame,
+)
+from pipecat.pipeline.worker import PipelineParams
+from pipecat.tests.utils import SleepFrame, run_test
+
+OUT, TEXT, LONG = Path(os.environ["SDK_OUT"]), os.environ["SDK_TEXT"], os.environ["SDK_LONG"]
+KEY, URL, WS_URL = (os.environ[name] for name in ("SDK_KEY", "SDK_URL", "SDK_WS_URL"))
+SERVICE = sys.argv[1]
+logger.remove()
+
+
+def make():
+    if SERVICE == "cartesia":
+        from pipecat.services.cartesia.tts import CartesiaTTSService as Service
+
+        return Service(
+            api_key=KEY, url=WS_URL + "/tts/websocket", settings=Service.Settings(voice="v")
+        )
+    from pipecat.services.openai.tts import OpenAITTSService as Service
+
+    return Service(api_key=KEY, base_url=URL + "/v1", settings=Service.Settings(voice="alloy"))
+
+
+def reply(text, seconds):
+    """A language model's reply, and time to hear it."""
+    words = [LLMTextFrame(word + " ") for word in text.split()]
+    return [
+        LLMFullResponseStartFrame(), *words, LLMFullResponseEndFrame(), SleepFrame(sleep=seconds)
+    ]  # fmt: skip
+
+
+async def heard(frames):
+    down, up = await run_test(
+        make(), frames_to_send=frames, pipeline_params=PipelineParams(audio_out_sample_rate=24000)
+    )
+    audio = b"".join(frame.audio for frame in down if isinstance(frame, TTSAudioRawFrame))
+    words = [frame.text for frame in down if isinstance(frame, TTSTextFrame)]
+    errors = [str(frame) for frame in (*down, *up) if isinstance(frame, ErrorFrame)]
+    return audio, words, errors
+
+
+async def main():
+    audio, words, errors = await heard(reply(TEXT, 1.5))
+    (OUT / "turn.pcm").write_bytes(audio)
+    said = {"words": " ".join(words).split(), "errors": errors}
+    frames = [*reply(" ".join([LONG] * 3), 0.3), InterruptionFrame(), *reply(TEXT, 1.5)]
+    audio, words, errors = await heard(frames)
+    said |= {"barged_s": len(audio) / 48_000, "barged_words": " ".join(words).split()}
+    said["errors"] += errors
+    print(json.dumps(said))
+
+
+asyncio.run(main())

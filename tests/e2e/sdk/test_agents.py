@@ -1,0 +1,42 @@
+"""The services that Pipecat and LiveKit bring themselves, pointed at rtts."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.sdk.conftest import TEXT
+
+MAX_ERRORS = 0.1  # of 15 words, one
+# A listener interrupts after a moment. A socket is sent no more than the lead until then; over HTTP
+# a sentence at a time is fetched as fast as it is made, which may be most of the reply.
+MAX_BARGED_S = {"cartesia": 12.0, "openai": 120.0}
+
+
+@pytest.mark.parametrize("service", ["cartesia", "openai", "openai-opus"])
+def test_livekit(client, server, ears, service):
+    """Turns are whole and understood, before and after an interruption; that stops the engine."""
+    before = server.cancelled()
+    said = client("livekit", "livekit_client.py", server, service)
+    samples = client.pcm("first.pcm")
+    assert said["rate"] == 24_000 and 3.0 < len(samples) / 24_000 < 8.0
+    assert ears.word_errors(samples, 24_000) <= MAX_ERRORS
+    for name in ("again.pcm", "after.pcm"):
+        assert len(client.pcm(name)) / 24_000 == pytest.approx(len(samples) / 24_000, rel=0.2), name
+    assert said["emoji"] > 0
+    if service == "cartesia":
+        assert said["words"].split() == TEXT.split()
+    assert server.is_quiet() and server.cancelled() == before + 1
+
+
+@pytest.mark.parametrize("service", ["cartesia", "openai"])
+def test_pipecat(client, server, ears, service):
+    """A turn is understood and its words come; an interruption stops, and the next turn speaks."""
+    before = server.cancelled()
+    said = client("pipecat", "pipecat_client.py", server, service)
+    samples = client.pcm("turn.pcm")
+    assert 3.0 < len(samples) / 24_000 < 8.0
+    assert ears.word_errors(samples, 24_000) <= MAX_ERRORS
+    assert said["words"] == TEXT.split() and said["errors"] == []
+    assert said["barged_words"][-len(TEXT.split()) :] == TEXT.split()
+    assert len(samples) / 24_000 < said["barged_s"] < MAX_BARGED_S[service]
+    assert server.is_quiet() and server.cancelled() >= before + 1
