@@ -105,6 +105,12 @@ class UnsupportedLanguageError(ProtocolError):
     code = "unsupported_language"
 
 
+class UnsupportedError(ProtocolError):
+    """Something this engine cannot do, whoever asks."""
+
+    code = "unsupported"
+
+
 class TextTooLongError(ProtocolError):
     """One message carries more text than a context may buffer."""
 

@@ -11,21 +11,25 @@ from rtts.errors import ConfigError
 
 if TYPE_CHECKING:
     from rtts.engine.interface import Engine, EngineCore
+    from rtts.server.voice_making import VoiceMaker
     from rtts.settings import Settings
 
 
-def make_engine(settings: Settings, *, is_brief: bool = False) -> Engine:
+def make_engine(
+    settings: Settings, *, is_brief: bool = False, takes_voices: bool = False
+) -> Engine:
     """The engine the settings name, not started.
 
     Args:
         is_brief: It serves one command and ends with it: a process of its own is not worth its
             start, unless the settings ask for one.
+        takes_voices: Users will bring voices, so it may have none to begin with.
 
     Raises:
         ConfigError: It cannot be had here; the message says what is missing.
     """
     kind, workers = settings.engine.kind, settings.engine.workers
-    factory, each = _cores(settings)
+    factory, each = _cores(settings, takes_voices=takes_voices)
     if _host(settings, is_brief=is_brief) == "remote":
         from rtts.engine.remote import RemoteEngine
 
@@ -56,7 +60,9 @@ def _host(settings: Settings, *, is_brief: bool) -> str:
     return "remote" if has_cores and settings.engine.kind == "cpu" and not is_brief else "local"
 
 
-def _cores(settings: Settings) -> tuple[Callable[..., EngineCore], list[tuple[object, ...]]]:
+def _cores(
+    settings: Settings, *, takes_voices: bool
+) -> tuple[Callable[..., EngineCore], list[tuple[object, ...]]]:
     """What makes a core, and its arguments for each device; both can go to another process."""
     if settings.engine.kind == "tone":
         from rtts.engine.tone import ToneEngine
@@ -68,7 +74,7 @@ def _cores(settings: Settings) -> tuple[Callable[..., EngineCore], list[tuple[ob
 
         # A mistake is told here, and once, not by each new process.
         _, config = find_checkpoint(settings.qwen)
-        check_voices(settings.qwen, config)
+        check_voices(settings.qwen, config, may_be_none=takes_voices)
         _check_shares(settings)
         qwen = settings.qwen
         return make_qwen_engine, [(replace(qwen, device=device),) for device in qwen.devices]
@@ -79,6 +85,26 @@ def _cores(settings: Settings) -> tuple[Callable[..., EngineCore], list[tuple[ob
     from rtts.engine.cpu.factory import CpuEngineFactory
 
     return CpuEngineFactory(settings.cpu, time.monotonic, threading.Lock()), [()]
+
+
+def make_voice_maker(settings: Settings) -> VoiceMaker | None:
+    """What makes recordings into voices of the engine the settings name; None where it clones none.
+
+    Raises:
+        ConfigError: The checkpoint cannot be had.
+    """
+    if settings.engine.kind != "qwen":
+        return None
+    import sys
+
+    from rtts.engine.qwen.factory import clones_voices, find_checkpoint, fingerprint
+    from rtts.server.voice_making import CommandMaker
+
+    folder, config = find_checkpoint(settings.qwen)
+    if not clones_voices(config):
+        return None
+    command = [sys.executable, "-m", "rtts.engine.qwen.register", str(folder)]
+    return CommandMaker(command, f"qwen {fingerprint(folder)}")
 
 
 def _check_shares(settings: Settings) -> None:

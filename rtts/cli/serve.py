@@ -11,6 +11,7 @@ from rtts.cli.flags import Commands, add_command, add_engine_flags, add_setting,
 if TYPE_CHECKING:
     from rtts.engine.interface import Engine
     from rtts.server import Server
+    from rtts.server.voice_making import VoiceMaker
     from rtts.settings import Settings
 
 _MORE = """
@@ -63,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     log = logging.getLogger("rtts")
     log.info("settings: file %s, SHA-256 %s", resolved.file or "none", resolved.fingerprint())
     from rtts.audio.opus import load_library
-    from rtts.cli.engines import make_engine, shares_process
+    from rtts.cli.engines import make_engine, make_voice_maker, shares_process
 
     if settings.audio.opus_library is not None:
         load_library(str(settings.audio.opus_library))
@@ -71,16 +72,19 @@ def run(arguments: argparse.Namespace) -> int:
         # Each packet would wait up to 5 ms for the interpreter lock that the engine's thread holds.
         server = replace(settings.server, encoder_threads=0)
         settings = replace(settings, server=server)
-    engine = make_engine(settings)  # before there is a loop: it may have to fetch a model
+    # Before there is a loop: it may have to fetch a model.
+    engine = make_engine(settings, takes_voices=True)
+    maker = make_voice_maker(settings)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(_serve(settings, engine))
+        return runner.run(_serve(settings, engine, maker))
 
 
-async def _serve(settings: Settings, engine: Engine) -> int:
+async def _serve(settings: Settings, engine: Engine, maker: VoiceMaker | None) -> int:
     import gc
     import logging
 
     from rtts.server import serve
+    from rtts.settings import data_dir
 
     def listening(server: Server) -> None:
         print(f"listening on {server.ws_url} ({settings.engine.kind} engine)", flush=True)
@@ -101,6 +105,8 @@ async def _serve(settings: Settings, engine: Engine) -> int:
         session_options=settings.session,
         max_backlog_s=settings.engine.max_backlog_s,
         aliases=settings.aliases,
+        voices=replace(settings.voices, dir=settings.voices.dir or data_dir() / "voices"),
+        voice_maker=maker,
         on_listening=listening,
         on_ready=ready,
     )

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rtts.engine.interface import (
+    AddVoice,
     AppendText,
     AudioProduced,
     Capabilities,
@@ -19,6 +20,7 @@ from rtts.engine.interface import (
     Event,
     FinishText,
     LoadVoice,
+    RemoveVoice,
     StartUtterance,
     VoiceEvicted,
     VoiceLoaded,
@@ -105,6 +107,8 @@ class Cluster:
         """Take a command that is on its way to the utterance's engine."""
         if isinstance(command, LoadVoice):
             self._everywhere.add(command.voice)
+            return
+        if isinstance(command, AddVoice | RemoveVoice):
             return
         owed = self._owed.get(command.utterance_id)
         if owed is None:

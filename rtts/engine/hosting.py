@@ -19,6 +19,7 @@ from typing import Protocol
 
 from rtts.engine import cluster
 from rtts.engine.interface import (
+    AddVoice,
     Capabilities,
     Command,
     EngineDown,
@@ -28,6 +29,7 @@ from rtts.engine.interface import (
     EngineReady,
     Event,
     LoadVoice,
+    RemoveVoice,
     StartUtterance,
     UtteranceEvent,
     UtteranceFailed,
@@ -169,6 +171,7 @@ class HostedEngine:
         self._workers = [_Worker(index, launch) for index, launch in enumerate(launches)]
         self._cluster = cluster.Cluster(len(launches))
         self._owners: dict[int, _Worker] = {}  # live utterances, until their terminal event
+        self._added: dict[str, AddVoice] = {}  # to be added again to each new life
         self._voices: dict[str, LoadVoice] = {}  # to be loaded again by each new life
         self._voice_loads: dict[str, _VoiceLoad] = {}
         self._members: EngineMembers | None = None  # as last told
@@ -217,6 +220,9 @@ class HostedEngine:
             self._cluster.on_command(command)
             if isinstance(command, LoadVoice):
                 self._submit_load(command, batches)
+                continue
+            if isinstance(command, AddVoice | RemoveVoice):
+                self._submit_voice(command, batches)
                 continue
             if isinstance(command, StartUtterance):
                 self._assign(command)
@@ -277,6 +283,20 @@ class HostedEngine:
             if worker.state is not HostState.DOWN:
                 load.waiting.add(worker.index)
 
+    def _submit_voice(
+        self, command: AddVoice | RemoveVoice, batches: dict[int, list[Command]]
+    ) -> None:
+        """Tell every worker of a voice: those that are ready now, the others when they are."""
+        if isinstance(command, AddVoice):
+            self._added[command.voice.id] = command
+        else:
+            self._added.pop(command.voice, None)
+            self._voices.pop(command.voice, None)
+            self._voice_loads.pop(command.voice, None)
+        for worker in self._workers:
+            if worker.state is HostState.READY:
+                batches.setdefault(worker.index, []).append(command)
+
     # --- events ---------------------------------------------------------------------------------
 
     def _say(self, events: Sequence[Event]) -> None:
@@ -319,7 +339,8 @@ class HostedEngine:
             case VoiceFailed():
                 self._voices.pop(event.voice, None)
                 load = self._voice_loads.pop(event.voice, None)
-                if load is not None or len(self._workers) == 1:
+                was_added = self._added.pop(event.voice, None) is not None
+                if load is not None or was_added or len(self._workers) == 1:
                     out.append(event)  # of several workers, the first failure speaks for all
             case VoiceEvicted():
                 out.append(event)
@@ -336,8 +357,8 @@ class HostedEngine:
         worker.ready_at_s = asyncio.get_running_loop().time()
         worker.capabilities = event.capabilities
         self._cluster.set_rate(event.capabilities.sample_rate_hz)
-        if self._voices and worker.life is not None:
-            worker.life.send(tuple(self._voices.values()))
+        if (self._added or self._voices) and worker.life is not None:
+            worker.life.send((*self._added.values(), *self._voices.values()))
             for voice in self._voices:
                 if voice in self._voice_loads:
                     self._voice_loads[voice].waiting.add(worker.index)

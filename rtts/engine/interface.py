@@ -40,6 +40,7 @@ class Voice:
         id: What `start.voice` names.
         languages: BCP 47 primary tags it can speak, best first ("en", "zh").
         licence: SPDX expression of its weights.
+        name: What people call it, where that is not its id; it names the voice as well.
         notes: What it cannot do, in words, for `/v1/voices`.
         kind: `preset` comes with the model, `clone` was taken from a recording, `design` from a
             description.
@@ -53,6 +54,7 @@ class Voice:
     locale: str = ""
     notes: tuple[str, ...] = ()
     kind: Literal["preset", "clone", "design"] = "preset"
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +102,11 @@ class Capabilities:
         return tuple(dict.fromkeys(tag for voice in self.voices for tag in voice.languages))
 
     def voice(self, voice_id: str) -> Voice | None:
-        """The voice of that id, or None."""
-        return next((voice for voice in self.voices if voice.id == voice_id), None)
+        """The voice of that id, else the one of that name, or None."""
+        found = next((voice for voice in self.voices if voice.id == voice_id), None)
+        if found is None and voice_id:
+            found = next((voice for voice in self.voices if voice.name == voice_id), None)
+        return found
 
 
 # --- commands ------------------------------------------------------------------------------------
@@ -113,6 +118,28 @@ class LoadVoice:
 
     voice: str
     pinned: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class AddVoice:
+    """Know one more voice until the process ends; a damaged one is answered by `VoiceFailed`.
+
+    Attributes:
+        path: What was made of a `clone`'s reference, a file of the engine's own kind; "" for a
+            `design`.
+        description: Of a `design`, how it sounds, in words.
+    """
+
+    voice: Voice
+    path: str = ""
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveVoice:
+    """Know an added voice no more; what it is speaking it finishes."""
+
+    voice: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +201,16 @@ class CancelUtterance:
     utterance_id: int
 
 
-Command = LoadVoice | StartUtterance | AppendText | FinishText | GrantAudio | CancelUtterance
+Command = (
+    LoadVoice
+    | StartUtterance
+    | AppendText
+    | FinishText
+    | GrantAudio
+    | CancelUtterance
+    | AddVoice
+    | RemoveVoice
+)
 
 # --- events --------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ import msgspec
 
 from rtts.engine.hosting import Backoff, HostedEngine, Launch, Life, Reports
 from rtts.engine.interface import (
+    AddVoice,
     CancelUtterance,
     Capabilities,
     Command,
@@ -34,6 +35,7 @@ from rtts.engine.interface import (
     EngineReady,
     Event,
     LoadVoice,
+    RemoveVoice,
     UtteranceFailed,
     VoiceFailed,
     VoiceLoaded,
@@ -187,9 +189,10 @@ class _ProcessLife:
         try:
             self._send(FrameKind.COMMANDS, COMMANDS.encode([command]))
         except (UnicodeEncodeError, OverflowError):
-            if isinstance(command, LoadVoice):
+            if isinstance(command, LoadVoice | AddVoice | RemoveVoice):
+                name = command.voice.id if isinstance(command, AddVoice) else command.voice
                 code, message = UnknownVoiceError.code, "not a name a voice can have"
-                self._loop.call_soon(self._tell, VoiceFailed(command.voice, code, message))
+                self._loop.call_soon(self._tell, VoiceFailed(name, code, message))
                 return
             failed = UtteranceFailed(
                 command.utterance_id,

@@ -37,6 +37,7 @@ ERROR_TABLE: tuple[ErrorRow, ...] = (
     ErrorRow("unknown_voice", "never", 4400, 400),
     ErrorRow("unsupported_format", "never", 4400, 400),
     ErrorRow("unsupported_language", "never", 4400, 400),
+    ErrorRow("unsupported", "never", 4400, 501),
     ErrorRow("text_too_long", "never", 4400, 413),
     ErrorRow("text_buffer_full", "never", 4400, 429),
     ErrorRow("too_many_contexts", "never", 4429, 429),

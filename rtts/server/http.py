@@ -7,7 +7,7 @@ Knows nothing about sockets and sessions.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -20,8 +20,8 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 
 from rtts.audio.opus import OpusLibrary
-from rtts.engine.interface import Capabilities, EngineMembers
-from rtts.errors import AuthError, BadRequestError, InternalError, RttsError
+from rtts.engine.interface import EngineMembers
+from rtts.errors import AuthError, InternalError, RttsError
 from rtts.metrics import Metrics
 from rtts.protocol import native
 from rtts.server import pages
@@ -31,6 +31,7 @@ from rtts.server.figures import Figures
 from rtts.server.handshake import error_body, error_headers
 from rtts.server.options import ServerOptions
 from rtts.server.readiness import Readiness
+from rtts.server.voice_http import VoiceEndpoints
 from rtts.session import Service
 
 NATIVE_PATH = "/v1/tts"
@@ -60,17 +61,7 @@ class Surface:
     opus: OpusLibrary | None
     clock: Callable[[], float]
     troubles: Callable[[], list[str]]
-
-    def capabilities(self) -> Capabilities:
-        """What the engine can do.
-
-        Raises:
-            RttsError: It has not said so yet.
-        """
-        if self.service.capabilities is None:
-            refusal = self.readiness.refusal(self.clock())
-            raise refusal or BadRequestError("the engine has not started")
-        return self.service.capabilities
+    voices: VoiceEndpoints
 
 
 def build(surface: Surface) -> Starlette:
@@ -80,7 +71,7 @@ def build(surface: Surface) -> Starlette:
         Route("/healthz", endpoints.healthz),
         Route("/readyz", endpoints.readyz),
         Route("/metrics", endpoints.metrics),
-        Route("/v1/voices", endpoints.voices),
+        *surface.voices.routes(),
         Route("/v1/stats", endpoints.stats),
         Route(NATIVE_PATH, _upgrade_required),
         *pages.routes(),
@@ -92,7 +83,7 @@ def build(surface: Surface) -> Starlette:
     cors = Middleware(
         CORSMiddleware,
         allow_origins=surface.gate.origins,
-        allow_methods=["GET", "HEAD", "POST"],
+        allow_methods=["GET", "HEAD", "POST", "DELETE"],
         allow_headers=["Authorization", "X-API-Key", "xi-api-key", "Content-Type"],
         max_age=600,
     )
@@ -149,22 +140,6 @@ class _Endpoints:
         """Prometheus text, or OpenMetrics if asked for."""
         body, content_type = self._surface.metrics.expose(request.headers.get("accept", ""))
         return Response(body, media_type=None, headers={"content-type": content_type})
-
-    async def voices(self, request: Request) -> Response:
-        """Every voice, with what it speaks, its licence and what it cannot do."""
-        del request
-        capabilities = self._surface.capabilities()
-        default = capabilities.default_voice
-        voices = [
-            {
-                **asdict(voice),
-                "engine": capabilities.engine,
-                "sample_rate": capabilities.sample_rate_hz,
-                "default": voice.id == default,
-            }
-            for voice in capabilities.voices
-        ]
-        return _json({"voices": voices, "default_voice": default})
 
     async def stats(self, request: Request) -> Response:
         """The server's figures now."""

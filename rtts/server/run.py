@@ -15,9 +15,11 @@ from rtts.engine.interface import Engine
 from rtts.errors import ConfigError
 from rtts.server.options import ServerOptions
 from rtts.server.server import Server
+from rtts.server.voice_making import VoiceMaker
 from rtts.server.websocket import TransportOptions
 from rtts.session import SessionOptions
 from rtts.voices.aliases import AliasOptions
+from rtts.voices.options import VoiceOptions
 
 # An open file for each connection; the usual soft limit of 1024 is for programs with few.
 WANTED_FILES = 65_536
@@ -36,6 +38,8 @@ async def running_server(
     max_backlog_s: float = 2.0,
     transport: TransportOptions | None = None,
     aliases: AliasOptions | None = None,
+    voices: VoiceOptions | None = None,
+    voice_maker: VoiceMaker | None = None,
     drain_timeout_s: float = 0.0,
 ) -> AsyncIterator[Server]:
     """A server in this process, ready when the block begins and gone when it ends.
@@ -47,6 +51,8 @@ async def running_server(
         max_backlog_s: Predicted wait above which new contexts are refused.
         transport: Limits below the protocol.
         aliases: What foreign names mean.
+        voices: What may be added by users, and where it is kept.
+        voice_maker: Makes recordings into what the engine takes.
         drain_timeout_s: How long running contexts may finish at the end of the block.
 
     Raises:
@@ -59,6 +65,8 @@ async def running_server(
         max_backlog_s=max_backlog_s,
         transport=transport,
         aliases=aliases,
+        voices=voices,
+        voice_maker=voice_maker,
     )
     try:
         await server.start()
@@ -75,6 +83,8 @@ async def serve(
     session_options: SessionOptions | None = None,
     max_backlog_s: float = 2.0,
     aliases: AliasOptions | None = None,
+    voices: VoiceOptions | None = None,
+    voice_maker: VoiceMaker | None = None,
     on_listening: Callable[[Server], None] | None = None,
     on_ready: Callable[[Server], None] | None = None,
 ) -> int:
@@ -86,6 +96,8 @@ async def serve(
         session_options: Limits and defaults of conversations.
         max_backlog_s: Predicted wait above which new contexts are refused.
         aliases: What foreign names mean.
+        voices: What may be added by users, and where it is kept.
+        voice_maker: Makes recordings into what the engine takes.
         on_listening: Called once the address is bound.
         on_ready: Called when sessions are accepted for the first time.
 
@@ -101,6 +113,8 @@ async def serve(
         session_options=session_options,
         max_backlog_s=max_backlog_s,
         aliases=aliases,
+        voices=voices,
+        voice_maker=voice_maker,
     )
     _raise_file_limit()
     with _signals() as signals:

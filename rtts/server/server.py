@@ -52,9 +52,14 @@ from rtts.server.records import RecordBook
 from rtts.server.stats import Feed
 from rtts.server.surfaces import Surfaces
 from rtts.server.tracing import Tracing
+from rtts.server.voice_desk import VoiceDesk
+from rtts.server.voice_http import VoiceEndpoints
+from rtts.server.voice_making import CopyingMaker, VoiceMaker
 from rtts.server.websocket import TransportOptions
 from rtts.session import OpusEffort, Service, SessionOptions
 from rtts.voices.aliases import AliasOptions
+from rtts.voices.options import VoiceOptions
+from rtts.voices.store import VoiceStore
 
 NATIVE_PATH = http.NATIVE_PATH
 STATS_PATH = "/v1/stats"
@@ -89,6 +94,8 @@ class Server:
         max_backlog_s: float = 2.0,
         transport: TransportOptions | None = None,
         aliases: AliasOptions | None = None,
+        voices: VoiceOptions | None = None,
+        voice_maker: VoiceMaker | None = None,
     ) -> None:
         """Put the parts together; nothing is opened yet. Call it on the event loop.
 
@@ -99,6 +106,8 @@ class Server:
             max_backlog_s: Predicted wait above which new contexts are refused.
             transport: Limits below the protocol.
             aliases: What foreign names mean.
+            voices: What may be added by users, and where it is kept; without a folder, nothing.
+            voice_maker: Makes recordings into what the engine takes.
 
         Raises:
             ConfigError: A setting is wrong.
@@ -151,6 +160,15 @@ class Server:
             max_detached=options.max_sessions,
             encoders=self._encoders,
         )
+        voices = voices or VoiceOptions()
+        self._desk = VoiceDesk(
+            engine=engine,
+            service=self.service,
+            store=VoiceStore(voices.dir),
+            maker=voice_maker or CopyingMaker(),
+            options=voices,
+            on_change=self._on_voices_changed,
+        )
         self._prewarmer = Prewarmer(self._hub, engine, options.prewarm_voices)
         self._figures = Figures(
             hub=self._hub,
@@ -193,6 +211,7 @@ class Server:
                 opus=self._opus,
                 clock=self.clock,
                 troubles=self._troubles,
+                voices=VoiceEndpoints(self._desk, self.service, int(1e6 * voices.max_upload_mb)),
             )
         )
         self._listener = Listener(
@@ -279,6 +298,7 @@ class Server:
         self._lag.stop()
         self._figures.stop()
         self._gpu.stop()
+        await self._desk.close()
         await self._engine.close()
         for each in (self._recording, self._tracing):
             if each is not None:  # on a thread: a disk or a collector may take its time
@@ -316,9 +336,11 @@ class Server:
                 if not event.cached:
                     metrics.voice_load.observe(event.load_s)
                 self._prewarmer.on_voice(event)
+                self._desk.on_event(event)
             case VoiceFailed():
                 metrics.voice_failures.inc()
                 self._prewarmer.on_voice(event)
+                self._desk.on_event(event)
             case VoiceEvicted():
                 metrics.voice_evictions.inc()
 
@@ -331,9 +353,12 @@ class Server:
             metrics.engine_restarts.inc(before.up - members.up)
             log.error("%s", _members_trouble(members))
 
-    def _on_ready(self, capabilities: Capabilities) -> None:
+    def _on_ready(self, offered: Capabilities) -> None:
         self._readiness.has_failed = False
-        self._show_degraded(capabilities)
+        self._show_degraded(offered)
+        self._desk.restore(offered)
+        capabilities = self.service.capabilities
+        assert capabilities is not None, "the engine has just said it"
         self._stop_prewarming()
         try:
             self._surfaces.furnish(capabilities)
@@ -342,10 +367,17 @@ class Server:
             return
         self._prewarming = asyncio.create_task(self._prewarm(capabilities))
 
+    def _on_voices_changed(self) -> None:
+        if self.service.capabilities is not None:
+            self._surfaces.furnish(self.service.capabilities)
+
     async def _prewarm(self, capabilities: Capabilities) -> None:
         began = self.clock()
         try:
-            await self._prewarmer.run(capabilities)
+            if capabilities.voices:
+                await self._prewarmer.run(capabilities)
+            else:  # it clones, and nobody has brought a voice yet
+                log.warning("there is no voice yet: add one with POST /v1/voices")
         except ConfigError as error:
             self._fail(error)
             return
@@ -404,6 +436,7 @@ class Server:
             troubles.append(
                 f"opus complexity is lowered to {self.service.effort.level}: many listen"
             )
+        troubles.extend(self._desk.troubles)
         if self._recording is not None and self._recording.trouble:
             troubles.append(f"contexts are not recorded: {self._recording.trouble}")
         return [self._prewarmer.trouble, *troubles] if self._prewarmer.trouble else troubles

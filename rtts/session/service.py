@@ -16,6 +16,7 @@ from rtts.engine.interface import (
     EngineLoad,
     EngineMembers,
     EngineReady,
+    Voice,
 )
 from rtts.errors import EngineDeadError, OverloadedError, ShuttingDownError
 from rtts.metrics import RollingLatency
@@ -61,6 +62,25 @@ class Service:
         self._n_in_budget = 0
         self._n_measured = 0
         self._ids = itertools.count(1)
+        self._offered: Capabilities | None = None  # what the engine itself said
+        self._added: dict[str, Voice] = {}
+
+    def add_voice(self, voice: Voice) -> None:
+        """The engine has one more voice, and will have it again after a restart."""
+        self._added[voice.id] = voice
+        self._offer()
+
+    def remove_voice(self, voice_id: str) -> None:
+        """That voice is gone."""
+        self._added.pop(voice_id, None)
+        self._offer()
+
+    def _offer(self) -> None:
+        if self._offered is None:
+            return
+        voices = (*self._offered.voices, *self._added.values())
+        default = self._offered.default_voice or (voices[0].id if voices else "")
+        self.capabilities = replace(self._offered, voices=voices, default_voice=default)
 
     def next_utterance_id(self) -> int:
         """A number no other utterance of this process has."""
@@ -73,7 +93,8 @@ class Service:
     def on_engine_event(self, event: EngineEvent, now: float) -> None:
         """Take what the engine says about itself."""
         if isinstance(event, EngineReady):
-            self.capabilities = event.capabilities
+            self._offered = event.capabilities
+            self._offer()
             self.is_engine_up = True
             self.load = EngineLoad(0, 0.0, 0.0)
             self.started_since_load = 0
@@ -83,9 +104,11 @@ class Service:
             self.restart_at = now + event.restart_in_s
         elif isinstance(event, EngineMembers) and self.capabilities is not None:
             self.members = event
-            self.capabilities = replace(
-                self.capabilities, max_utterances=event.max_utterances, slots=event.slots
+            assert self._offered is not None, "it has said what it can do"
+            self._offered = replace(
+                self._offered, max_utterances=event.max_utterances, slots=event.slots
             )
+            self._offer()
         elif isinstance(event, EngineLoad):
             self.load = event
             self.started_since_load = 0

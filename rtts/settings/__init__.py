@@ -25,6 +25,7 @@ from rtts.settings import profiles, render, sources
 from rtts.settings.schema import Setting, is_options, settings_of
 from rtts.settings.sources import Given
 from rtts.voices.aliases import AliasOptions
+from rtts.voices.options import VoiceOptions
 
 _Options = TypeVar("_Options")
 _KEY = re.compile(r"[a-z_]+(?:\.[a-z_]+)+")
@@ -110,6 +111,7 @@ class Settings:
     tone: ToneOptions = field(default_factory=ToneOptions)
     audio: AudioOptions = field(default_factory=AudioOptions)
     aliases: AliasOptions = field(default_factory=AliasOptions)
+    voices: VoiceOptions = field(default_factory=VoiceOptions)
     log: LogOptions = field(default_factory=LogOptions)
     client: ClientOptions = field(default_factory=ClientOptions)
 
@@ -143,6 +145,12 @@ class Resolved:
 def all_settings() -> dict[str, Setting]:
     """Every setting, by key."""
     return settings_of(Settings)
+
+
+def data_dir(env: Mapping[str, str] | None = None, home: Path | None = None) -> Path:
+    """Where a user's data of rtts belongs (XDG Base Directory Specification)."""
+    env = os.environ if env is None else env
+    return Path(env.get("XDG_DATA_HOME") or (home or Path.home()) / ".local/share") / "rtts"
 
 
 def load(

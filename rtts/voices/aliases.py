@@ -73,7 +73,8 @@ class AliasTable:
             ConfigError: The operator's table names a voice that the engine does not have.
         """
         self._capabilities = capabilities
-        self._own = {voice.id.casefold(): voice.id for voice in capabilities.voices}
+        self._own = {v.name.casefold(): v.id for v in capabilities.voices if v.name}
+        self._own |= {voice.id.casefold(): voice.id for voice in capabilities.voices}
         self._exact: dict[str, str | None] = {}
         for name, candidates in KNOWN_VOICES.items():
             found = (self._own.get(candidate.casefold()) for candidate in candidates)

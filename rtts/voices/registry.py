@@ -51,7 +51,8 @@ def resolve_voice(
 
 def _voice_for(capabilities: Capabilities, tag: str) -> Voice:
     default = capabilities.voice(capabilities.default_voice)
-    assert default is not None, "an engine's default voice is one of its voices"
+    if default is None:
+        raise UnknownVoiceError("this server has no voice yet: add one with POST /v1/voices")
     if tag == "auto" or tag in default.languages:
         return default
     for voice in capabilities.voices:

@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import pytest
 from rtts_client import Audio, Done, connect
 
@@ -25,6 +26,7 @@ from rtts.engine.qwen import factory
 from rtts.engine.qwen.options import QwenOptions
 from rtts.errors import ConfigError
 from rtts.settings import load
+from tests.voices import sounds
 
 FRAME_SAMPLES = 1920
 
@@ -314,6 +316,46 @@ class TestServe:
         process.terminate()
         assert process.wait(20) == 0
 
+    @pytest.mark.parametrize(
+        ("kind", "fields"),
+        [
+            ("base", {"name": "Ada", "transcript": "Hello there, hello.", "language": "en"}),
+            ("voice_design", {"name": "Ada", "description": "a deep and slow voice"}),
+        ],
+    )
+    async def test_speaks_with_a_voice_that_is_brought(
+        self,
+        spawn: Callable[..., subprocess.Popen[bytes]],
+        checkpoints: Callable[[str], str],
+        tmp_path: Path,
+        kind: str,
+        fields: dict[str, str],
+    ) -> None:
+        """A recording or description over HTTP is a voice by name at once, and after a restart."""
+        model = ("--engine", "qwen", "--model", checkpoints(kind), "--set")
+        store = f"voices.dir={tmp_path / 'voices'}"
+        for is_restart in (False, True):
+            process = spawn("serve", "--port", "0", *model, store)
+            assert process.stdout is not None
+            url = process.stdout.readline().decode().split()[2].removesuffix("/v1/tts")
+            assert process.stdout.readline() == b"ready\n"
+            async with httpx.AsyncClient(base_url="http" + url[2:], timeout=50) as http:
+                if not is_restart and kind == "base":
+                    assert (await http.get("/v1/voices")).json()["voices"] == []
+                    files = {"audio": ("a.wav", sounds.file(sounds.hum(2.0)))}
+                    made = await http.post("/v1/voices", data=fields, files=files)
+                    assert made.status_code == 201, made.text
+                elif not is_restart:
+                    made = await http.post("/v1/voices", json=fields)
+                    assert made.status_code == 201, made.text
+                assert (await http.get("/v1/voices/Ada")).json()["name"] == "Ada"
+            async with connect(f"{url}/v1/tts") as client, client.context(voice="Ada") as context:
+                events = [event async for event in context.speak("Hello there.")]
+            assert isinstance(events[-1], Done) and events[-1].reason == "completed"
+            assert events[-1].audio_ms > 0
+            process.terminate()
+            assert process.wait(20) == 0
+
     def test_mistakes_are_told_at_once(
         self, rtts: Callable[..., object], checkpoints: Callable[[str], str]
     ) -> None:
@@ -322,7 +364,10 @@ class TestServe:
             ((), "qwen.model: the qwen engine needs a checkpoint"),
             (("--model", "nowhere"), "nowhere is not a folder"),
             (("--model", "."), "config.json"),
-            (("--model", checkpoints("base")), "qwen.voices_dir: a Base checkpoint has no voices"),
+            (
+                ("--model", checkpoints("base"), "--set", "qwen.voices_dir=."),
+                "qwen.voices_dir: a Base checkpoint has no voices",
+            ),
             (
                 ("--model", checkpoints("voice_design"), "--set", "qwen.voices_dir=."),
                 "qwen.voices_dir: voice_design checkpoints clone no voices",

@@ -22,6 +22,7 @@ from rtts.engine.cpu.refusals import explain_unknown, no_such_voice, refusal
 from rtts.engine.cpu.utterance import Phase, Utterance
 from rtts.engine.cpu.voice import SAMPLE_RATE_HZ, CpuVoice, SegmentSpeech
 from rtts.engine.interface import (
+    AddVoice,
     AppendText,
     AudioProduced,
     CancelUtterance,
@@ -34,6 +35,7 @@ from rtts.engine.interface import (
     FinishText,
     GrantAudio,
     LoadVoice,
+    RemoveVoice,
     SegmentSkipped,
     SegmentWarned,
     StartUtterance,
@@ -44,7 +46,7 @@ from rtts.engine.interface import (
     VoiceLoaded,
     WordsTimed,
 )
-from rtts.errors import EngineError, UnknownVoiceError, UtteranceError
+from rtts.errors import BadRequestError, EngineError, UnknownVoiceError, UtteranceError
 
 log = logging.getLogger(__name__)
 
@@ -104,6 +106,11 @@ class CpuEngine:
                 self._cancel(command)
             case LoadVoice():
                 self._loads.append(command)
+            case AddVoice(voice=voice):
+                message = "the cpu engine takes no other voices"
+                self._outbox.append(VoiceFailed(voice.id, BadRequestError.code, message))
+            case RemoveVoice():
+                pass  # it has none that were added
 
     def has_work(self) -> bool:
         """Whether `step` would do something, now or at `next_due_s`."""

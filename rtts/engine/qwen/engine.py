@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rtts.engine.interface import (
+    AddVoice,
     AppendText,
     AudioProduced,
     CancelUtterance,
@@ -24,6 +25,7 @@ from rtts.engine.interface import (
     FinishText,
     GrantAudio,
     LoadVoice,
+    RemoveVoice,
     SegmentSkipped,
     StartUtterance,
     UtteranceFailed,
@@ -54,7 +56,13 @@ from rtts.engine.qwen.scheduler import (
 from rtts.engine.qwen.sizing import MEMORY_LIMIT, DeviceMemory, cpu_slots, size_gpu
 from rtts.engine.qwen.takes import TextQueue
 from rtts.engine.qwen.tokenizer import load_tokenizer
-from rtts.errors import ConfigError, OverloadedError, RttsError, UnknownVoiceError
+from rtts.errors import (
+    BadRequestError,
+    ConfigError,
+    OverloadedError,
+    RttsError,
+    UtteranceError,
+)
 
 log = logging.getLogger(__name__)
 
@@ -143,6 +151,10 @@ class QwenEngine:
         match command:
             case LoadVoice():
                 self._load_voice(command)
+            case AddVoice():
+                self._add_voice(command)
+            case RemoveVoice():
+                self._shelf.remove(command.voice)
             case StartUtterance():
                 self._start(command)
             case _:
@@ -241,7 +253,7 @@ class QwenEngine:
             ), None
         if self._config.model_type is ModelType.VOICE_DESIGN:
             if voice != DESIGN_VOICE:
-                raise UnknownVoiceError(f"voice {voice!r} is not {DESIGN_VOICE}")
+                instructions = self._shelf.describe(voice, instructions)
             return self._builder.conditioning(language=name, instruct=instructions), None
         mended = self._shelf.retry(voice)
         if mended is not None:
@@ -253,6 +265,22 @@ class QwenEngine:
             return conditioning, None
         transcript = tuple(self._builder.text_ids(registered.transcript))
         return conditioning, Reference(transcript, frames)
+
+    def _add_voice(self, command: AddVoice) -> None:
+        voice = command.voice
+        if self._config.model_type is ModelType.VOICE_DESIGN and command.description:
+            self._shelf.add_design(voice.id, command.description)
+        elif self._config.model_type is ModelType.BASE and command.path:
+            self._shelf.add(voice.id, Path(command.path))
+            added = self._shelf.voices.get(voice.id)
+            if added is not None:
+                self._runner.add_reference(added.key, added.conditions)
+                return
+            message = "its file is damaged, or made for another checkpoint"
+            self._outbox.append(VoiceFailed(voice.id, UtteranceError.code, message))
+        else:
+            message = f"{self._config.model_type} checkpoints take no such voice"
+            self._outbox.append(VoiceFailed(voice.id, BadRequestError.code, message))
 
     def _load_voice(self, command: LoadVoice) -> None:
         try:

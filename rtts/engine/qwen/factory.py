@@ -7,6 +7,7 @@ start and not a process that dies again and again.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import importlib.util
 import json
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 HOW_TO_INSTALL = "pip install 'rtts[qwen]'"
 _MAX_HEADER_BYTES = 100_000_000  # what the format allows
+_TAIL_BYTES = 1 << 16
 _NEEDED = ("torch", "safetensors", "tokenizers", "huggingface_hub")
 
 
@@ -131,8 +133,27 @@ def prepare_device(options: QwenOptions) -> None:
         raise ConfigError(f"qwen.device: {options.device}, but torch sees {count} GPUs")
 
 
-def check_voices(options: QwenOptions, config: ModelConfig) -> None:
+def clones_voices(config: ModelConfig) -> bool:
+    """Whether a checkpoint speaks with voices of recordings."""
+    return config.model_type is ModelType.BASE
+
+
+def fingerprint(folder: Path) -> str:
+    """Tells a checkpoint from others: its settings, and the end of each file of weights."""
+    digest = hashlib.sha256()
+    for path in sorted((*folder.rglob("config.json"), *folder.rglob("*.safetensors"))):
+        digest.update(f"{path.relative_to(folder)} {path.stat().st_size}".encode())
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+            digest.update(file.read())
+    return digest.hexdigest()
+
+
+def check_voices(options: QwenOptions, config: ModelConfig, *, may_be_none: bool = False) -> None:
     """Find out whether an engine would have a voice at all, and none that it cannot take.
+
+    Args:
+        may_be_none: Voices may come later.
 
     Raises:
         ConfigError: A Base checkpoint without registered voices, or they with another.
@@ -142,6 +163,8 @@ def check_voices(options: QwenOptions, config: ModelConfig) -> None:
             raise ConfigError(f"qwen.voices_dir: {config.model_type} checkpoints clone no voices")
         return
     folder = Path(options.voices_dir) if options.voices_dir else None
+    if folder is None and may_be_none:
+        return
     if folder is None or not any(folder.glob("*.safetensors")):
         raise ConfigError(
             "qwen.voices_dir: a Base checkpoint has no voices of its own; name a folder of "

@@ -70,6 +70,7 @@ class VoiceShelf:
         self.voices: dict[str, RegisteredVoice] = {}
         self.damaged: dict[str, str] = {}
         self._tried: dict[str, tuple[int, int]] = {}  # what each file was when it was read
+        self._designs: dict[str, str] = {}
         self._read = partial(load_voice, config=config, dtype=dtype, device=device)
         self._paths = (
             {path.stem: path for path in sorted(folder.glob("*.safetensors"))} if folder else {}
@@ -89,6 +90,31 @@ class VoiceShelf:
         if name not in self.voices:
             raise UnknownVoiceError(f"voice {name!r} is not one of {', '.join(self.voices)}")
         return self.voices[name]
+
+    def describe(self, name: str, instructions: str) -> str:
+        """A designed voice's description, and behind it how to speak this time.
+
+        Raises:
+            UnknownVoiceError: There is none of that name.
+        """
+        if name not in self._designs:
+            raise UnknownVoiceError(f"voice {name!r} is not one that was designed")
+        return f"{self._designs[name]} {instructions}".strip()
+
+    def add(self, name: str, path: Path) -> None:
+        """Put a voice file on the shelf under a name; it may turn out damaged."""
+        self._paths[name] = path
+        self.voices.pop(name, None)
+        self._try(name)
+
+    def add_design(self, name: str, description: str) -> None:
+        """Put the description of a voice on the shelf."""
+        self._designs[name] = description
+
+    def remove(self, name: str) -> None:
+        """Take a voice off the shelf."""
+        for of_name in (self._paths, self.voices, self.damaged, self._designs):
+            of_name.pop(name, None)
 
     def retry(self, name: str) -> RegisteredVoice | None:
         """Read a damaged voice's file again where it has changed; the voice if it was mended."""

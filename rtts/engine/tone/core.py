@@ -9,9 +9,10 @@ import heapq
 import math
 import re
 import unicodedata
+import wave
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import count
 
@@ -19,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rtts.engine.interface import (
+    AddVoice,
     AppendText,
     AudioProduced,
     CancelUtterance,
@@ -30,11 +32,13 @@ from rtts.engine.interface import (
     FinishText,
     GrantAudio,
     LoadVoice,
+    RemoveVoice,
     SegmentSkipped,
     StartUtterance,
     UtteranceFailed,
     UtteranceFinished,
     UtteranceStats,
+    Voice,
     VoiceEvicted,
     VoiceFailed,
     VoiceLoaded,
@@ -42,7 +46,16 @@ from rtts.engine.interface import (
     WordsTimed,
 )
 from rtts.engine.tone.options import ToneOptions, capabilities
-from rtts.engine.tone.sound import BASE_HZ, SAMPLE_RATE_HZ, Notes, VoiceCache, render
+from rtts.engine.tone.sound import (
+    BASE_HZ,
+    REMOVED_HZ,
+    SAMPLE_RATE_HZ,
+    Notes,
+    VoiceCache,
+    pitch_for,
+    pitch_of,
+    render,
+)
 from rtts.errors import (
     BadRequestError,
     EngineDeadError,
@@ -115,6 +128,7 @@ class ToneEngine:
         self._capabilities = capabilities(self._options)
         self._chunk_samples = round(self._options.chunk_s * SAMPLE_RATE_HZ)
         self._voices = VoiceCache(self._options.voice_cache)
+        self._added_hz: dict[str, float] = {}
         self._live: dict[int, _Utterance] = {}
         self._order = count()
         # Runnable utterances, (rank, deadline, order, utterance): those without audio first, then
@@ -145,6 +159,10 @@ class ToneEngine:
                 self._cancel(command)
             case LoadVoice():
                 self._loads.append(command)
+            case AddVoice():
+                self._add_voice(command)
+            case RemoveVoice():
+                self._remove_voice(command.voice)
 
     def has_work(self) -> bool:
         """Whether `step` would do something, now or at `next_due_s`."""
@@ -417,7 +435,8 @@ class ToneEngine:
 
     def _insert(self, voice: str, *, pin: bool) -> Notes:
         """Load a voice and keep it, where there is room."""
-        notes = Notes(BASE_HZ[voice], self._chunk_samples)
+        base_hz = self._added_hz.get(voice) or BASE_HZ.get(voice, REMOVED_HZ)
+        notes = Notes(base_hz, self._chunk_samples)
         fits, evicted = self._voices.make_room()
         self._outbox.extend(VoiceEvicted(name) for name in evicted)
         if fits:
@@ -428,8 +447,28 @@ class ToneEngine:
             self._outbox.append(VoiceFailed(voice, OverloadedError.code, message))
         return notes
 
+    def _add_voice(self, command: AddVoice) -> None:
+        """Sing at the pitch of a reference, or at one that a description stands for."""
+        voice = command.voice
+        self._remove_voice(voice.id)
+        try:
+            base_hz = pitch_of(command.path) if command.path else pitch_for(command.description)
+        except (OSError, EOFError, wave.Error, ValueError) as error:
+            self._outbox.append(VoiceFailed(voice.id, UtteranceError.code, str(error)))
+            return
+        self._added_hz[voice.id] = base_hz
+        self._offer((*self._capabilities.voices, voice))
+
+    def _remove_voice(self, voice_id: str) -> None:
+        if self._added_hz.pop(voice_id, None) is not None:
+            self._voices.remove(voice_id)
+            self._offer(tuple(each for each in self._capabilities.voices if each.id != voice_id))
+
+    def _offer(self, voices: tuple[Voice, ...]) -> None:
+        self._capabilities = replace(self._capabilities, voices=voices)
+
     def _load_voice(self, command: LoadVoice) -> None:
-        if command.voice not in self._options.voices:
+        if self._capabilities.voice(command.voice) is None:
             message = f"no voice {command.voice!r}; have {', '.join(self._options.voices)}"
             self._outbox.append(VoiceFailed(command.voice, UnknownVoiceError.code, message))
         elif self._voices.get(command.voice, pin=command.pinned) is not None:

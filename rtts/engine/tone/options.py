@@ -35,6 +35,8 @@ class ToneOptions:
         pause_s: ... for this long, without holding up others: an underrun of known length.
         fail_at_segment: Fault: an utterance fails on reaching the segment of this index.
         die_after_chunks: Fault: the core raises instead of making chunk number this + 1.
+        clones: Take on the pitch of reference recordings, so that tests have an engine with voices
+            of its users.
         never_finish: Fault: `FinishText` is never answered; only a cancel ends an utterance.
         skip_scripts: Segments with a letter of one of these scripts (first word of its Unicode
             name, "CJK", "CYRILLIC") are skipped as unspeakable.
@@ -53,6 +55,7 @@ class ToneOptions:
     pause_s: float = 0.0
     fail_at_segment: int | None = None
     die_after_chunks: int | None = None
+    clones: bool = False
     never_finish: bool = False
     skip_scripts: tuple[str, ...] = ()
     unspeakable: tuple[str, ...] = ()
@@ -95,5 +98,7 @@ def capabilities(options: ToneOptions) -> Capabilities:
         word_timings=WordTimings.EXACT,
         streams_within_segment=True,
         speed_range=(0.25, 4.0),
+        clones_voices=options.clones,
+        designs_voices=options.clones,
         max_utterances=options.max_utterances,
     )

@@ -6,6 +6,7 @@ utterances, credit or time.
 
 from __future__ import annotations
 
+import wave
 import zlib
 from collections import OrderedDict
 
@@ -16,9 +17,37 @@ SAMPLE_RATE_HZ = 24_000
 
 # An octave apart (A4, A3, A5), so that an ear tells them from each other at once.
 BASE_HZ = {"tone": 440.0, "tone-low": 220.0, "tone-high": 880.0}
+# A voice that was removed while an utterance of it waited to begin.
+REMOVED_HZ = 440.0
+_LOWEST_HZ, _HIGHEST_HZ = 60.0, 1000.0
 _SCALE_SEMITONES = (0, 2, 4, 5, 7, 9, 11, 12)  # a major scale: neighbours in a reply differ audibly
 _AMPLITUDE = 8_192  # -12 dBFS: loud enough to hear a gap, far from clipping after resampling
 _FADE_SAMPLES = 120  # 5 ms, the shortest ramp without an audible click
+
+
+def pitch_of(path: str) -> float:
+    """The strongest frequency of a mono s16le WAV file's first second, in whole Hz.
+
+    Raises:
+        OSError, EOFError, wave.Error: It cannot be read.
+        ValueError: It is silent or not of that kind.
+    """
+    with wave.open(path, "rb") as file:
+        rate_hz = file.getframerate()
+        if (file.getnchannels(), file.getsampwidth()) != (1, 2):
+            raise ValueError("a reference is mono and has 16 bits")
+        samples = np.frombuffer(file.readframes(rate_hz), "<i2").astype(np.float64)
+    if not samples.any():
+        raise ValueError("the reference is silent")
+    spectrum = np.abs(np.fft.rfft(samples * np.hanning(len(samples))))
+    frequencies = np.fft.rfftfreq(len(samples), 1 / rate_hz)
+    spectrum[(frequencies < _LOWEST_HZ) | (frequencies > _HIGHEST_HZ)] = 0
+    return float(round(frequencies[int(np.argmax(spectrum))])) or REMOVED_HZ
+
+
+def pitch_for(description: str) -> float:
+    """A frequency that stands for a description: the same words are the same voice."""
+    return 200.0 + zlib.crc32(description.encode("utf-8", "surrogatepass")) % 400
 
 
 class Notes:
@@ -86,6 +115,11 @@ class VoiceCache:
             del self._notes[voice]
             evicted.append(voice)
         return True, evicted
+
+    def remove(self, voice: str) -> None:
+        """Hold a voice no more."""
+        self._notes.pop(voice, None)
+        self._pinned.discard(voice)
 
     def insert(self, voice: str, notes: Notes, *, pin: bool) -> None:
         """Add a voice that `make_room` made room for."""
