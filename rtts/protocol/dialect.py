@@ -127,6 +127,11 @@ class House:
     new_id: Callable[[], str]
     version: str = ""
 
+    @staticmethod
+    def seed(asked: int | None) -> int | None:
+        """A seed of any size and sign as one of ours; equal ones stay equal."""
+        return None if asked is None else asked % 2**63
+
     def speed(self, asked: float | None) -> float | None:
         """The nearest speed to the asked one at which the engine stays intelligible.
 

@@ -119,7 +119,7 @@ class Speech(OpenAi, SpeechDialect):
             language=asked.language or None,
             instructions=asked.instructions,
             speed=self.house.speed(asked.speed),
-            seed=asked.seed,
+            seed=self.house.seed(asked.seed),
             format=self._format,
             timestamps="none",
             max_lead_ms=0,

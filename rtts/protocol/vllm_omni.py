@@ -245,7 +245,7 @@ class Stream(SocketDialect):
             language=config.language,
             instructions=config.instructions,
             speed=self.house.speed(config.speed),
-            seed=config.seed,
+            seed=self.house.seed(config.seed),
             format=_FORMATS[config.response_format or "wav"],
             chunking=Chunking(min_chars=1) if is_clause else None,
             timestamps="word" if config.word_timestamps else "none",

@@ -46,7 +46,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._head_timer: asyncio.TimerHandle | None = None  # armed while a request's head is due
         self._head_bytes = 0  # received since the last complete head
         self._surplus_bytes = 0
-        self._exchange: HttpExchange | None = None  # of the last request
+        self._exchange: HttpExchange | None = None  # whose body is being spoken
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """See uvicorn. A server that holds too many connections serves none of them well."""
@@ -82,7 +82,7 @@ class HttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """See uvicorn."""
         self._head_is_here()
-        self._exchange = exchange = HttpExchange(self)
+        exchange = HttpExchange(self)
         self.scope["extensions"] = {EXTENSION: exchange}  # type: ignore[dict-item]
         super().on_headers_complete()
         exchange.cycle = self.cycle
@@ -100,6 +100,10 @@ class HttpProtocol(HttpToolsProtocol):
         super().resume_writing()
         if self._exchange is not None:
             self._exchange.resume_writing()
+
+    def speak(self, exchange: HttpExchange) -> None:
+        """From now on the news of the connection are those of this exchange."""
+        self._exchange = exchange
 
     def _await_head(self) -> None:
         self._head_bytes = 0
@@ -141,6 +145,8 @@ class HttpExchange:
             handler.on_lost()
             return
         self._handler = handler
+        # Not before: a request that came behind another one waits for its turn.
+        self._protocol.speak(self)
         # As for WebSockets: what waits, waits in the session, where a cancel finds it.
         self._protocol.transport.set_write_buffer_limits(high=1, low=0)
         self._protocol.flow.resume_reading()  # or a client that goes is not seen going

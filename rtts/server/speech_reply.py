@@ -27,6 +27,9 @@ from rtts.server.handshake import said
 from rtts.server.hub import Hub, SessionHost
 from rtts.session import DeliveryMarker, SessionOptions
 
+# nginx holds a body back unless it is told not to.
+_STREAM_HEADERS = ((b"cache-control", b"no-store"), (b"x-accel-buffering", b"no"))
+
 
 class SpeechReply:
     """The HTTP side of a session with one context. An `ExchangeHandler` and an `Outlet`.
@@ -144,6 +147,8 @@ class SpeechReply:
         elif isinstance(message, Error):
             self._hub.metrics.errors.labels(message.code).inc()
             self._error = message
+        elif isinstance(message, Done) and message.reason == "shutdown" and self._error is None:
+            self._error = said(ShuttingDownError("the server is shutting down"))
         if not self._has_head and isinstance(message, Error | Done) and self._error is not None:
             self._hangup = Hangup(1011)
             return
@@ -163,7 +168,7 @@ class SpeechReply:
         head = self._dialect.head(self._started)
         fields = (("content-type", head.content_type), *head.headers)
         headers = [(name.encode(), value.encode()) for name, value in fields]
-        self._exchange.start(200, [*self._headers, *headers, (b"cache-control", b"no-store")])
+        self._exchange.start(200, [*self._headers, *headers, *_STREAM_HEADERS])
 
     def _watch(self) -> None:
         """A client that takes nothing for too long is cut off."""

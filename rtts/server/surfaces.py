@@ -17,7 +17,13 @@ from urllib.parse import parse_qsl
 
 from rtts import __version__
 from rtts.engine.interface import Capabilities
-from rtts.errors import AuthError, MessageTooBigError, OverloadedError, RttsError
+from rtts.errors import (
+    AuthError,
+    IdleTimeoutError,
+    MessageTooBigError,
+    OverloadedError,
+    RttsError,
+)
 from rtts.metrics import Metrics
 from rtts.protocol.dialect import (
     Dialect,
@@ -51,6 +57,8 @@ Send = Callable[[Any], Awaitable[None]]
 
 # A request holds a text, or a short recording to upload.
 MAX_BODY_BYTES = 4_194_304
+# How long the whole of it may take; it holds a place meanwhile.
+BODY_TIMEOUT_S = 30.0
 # Foreign clients cannot be told to wait with their text, and send a whole reply at once: they get a
 # buffer of ten times rtts.v1's (40,000 characters, the most any of the hosted services takes).
 TEXT_FACTOR = 10
@@ -160,9 +168,13 @@ class Surfaces:
         try:
             self._admit(scope, surface, request)
             house = self._ready_house()
-            body = await _read_body(receive)
-            dialect = surface(replace(request, body=body), house)
             place = self._doorman.place(scope)
+            try:
+                body = await _read_body(receive)
+                dialect = surface(replace(request, body=body), house)
+            except BaseException:
+                place.give_back()
+                raise
         except RttsError as error:
             reply = self._turn_away(surface, error)
             await _respond(send, "http.response", reply, self._common(scope))
@@ -306,15 +318,19 @@ def _request(scope: Scope, params: dict[str, str]) -> Request:
 
 async def _read_body(receive: Receive) -> bytes:
     body = bytearray()
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return b""  # nobody is there to be told
-        body += message.get("body", b"")
-        if len(body) > MAX_BODY_BYTES:
-            raise MessageTooBigError(f"a request holds at most {MAX_BODY_BYTES} bytes")
-        if not message.get("more_body"):
-            return bytes(body)
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    return b""  # nobody is there to be told
+                body += message.get("body", b"")
+                if len(body) > MAX_BODY_BYTES:
+                    raise MessageTooBigError(f"a request holds at most {MAX_BODY_BYTES} bytes")
+                if not message.get("more_body"):
+                    return bytes(body)
+    except TimeoutError:
+        raise IdleTimeoutError("the rest of the request did not come in time") from None
 
 
 async def _respond(send: Send, kind: str, reply: Reply, headers: list[tuple[bytes, bytes]]) -> None:

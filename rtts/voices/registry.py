@@ -29,7 +29,8 @@ def resolve_voice(
         UnknownVoiceError: No such voice; the message names the nearest ones.
         UnsupportedLanguageError: The voice, or no voice at all, speaks that language.
     """
-    tag = "auto" if language in (None, "", "auto") else normalise_language(language or "")
+    is_auto = not language or language.casefold() == "auto"
+    tag = "auto" if is_auto else normalise_language(language or "")
     if tag is None:
         raise UnsupportedLanguageError(
             f"language {language!r} is not known; this server speaks "

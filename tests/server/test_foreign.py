@@ -56,7 +56,8 @@ async def nothing_left(server) -> None:
     """No connection, session, place or utterance stays."""
     await eventually(lambda: server._doorman.connections == 0)
     await eventually(lambda: server._hub.sessions == 0)
-    assert server._doorman.places.taken == 0 and server._doorman._keyless.taken == 0
+    await eventually(lambda: server._doorman.places.taken == 0)
+    assert server._doorman._keyless.taken == 0
     await eventually(lambda: not server._hub._routes)
     assert server.service.live_utterances == 0
 
@@ -299,6 +300,82 @@ async def test_requests_share_a_connection():
                 await client.reader.readuntil(b"\r\n0\r\n\r\n")
         client.reset()
         await nothing_left(server)
+
+
+async def test_who_leaves_with_requests_in_the_queue_has_cancelled_all():
+    """Pipelined requests are not spoken to nobody, and back pressure reaches the one that speaks."""
+    async with ready() as server:
+        client = await RawClient.connect(server.url, rcvbuf=4096, limit=1024)
+        client.send(*[posted(request(TEXT * 200, response_format="wav"))] * 3)
+        await eventually(lambda: server._doorman.waiting_bytes > 0)
+        client.reset()
+        await nothing_left(server)
+
+
+async def test_a_slow_reader_with_another_request_behind_gets_both():
+    """What comes behind does not take away the news that the first can be written on."""
+    async with ready() as server, http(server) as client:
+        whole = (await client.post(SPEECH, json=request(TEXT * 10))).content
+        slow = await RawClient.connect(server.url, rcvbuf=4096, limit=2048)
+        slow.send(posted(request(TEXT * 10)), posted(request(TEXT * 10), "Connection: close"))
+        got, piece = b"", b"x"
+        while piece:
+            piece = await slow.reader.read(30_000)
+            got += piece
+            await asyncio.sleep(0)
+        slow.reset()
+        assert got.count(b"HTTP/1.1 200") == 2 and len(got) > 2 * len(whole)
+        await nothing_left(server)
+
+
+async def test_a_body_that_does_not_come(monkeypatch):
+    """A request that never ends is answered 408 and holds no place; one that is left, neither."""
+    monkeypatch.setattr(surfaces, "BODY_TIMEOUT_S", 0.1)
+    async with ready() as server:
+        head = f"POST {SPEECH} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 50\r\n\r\n".encode()
+        client = await RawClient.connect(server.url)
+        client.send(head + b"{")
+        assert (await client.response())[0] == 408
+        client.reset()
+        client = await RawClient.connect(server.url)
+        client.send(head + b"{")
+        await eventually(lambda: server._doorman.places.taken == 1)
+        client.reset()
+        await nothing_left(server)
+
+
+async def test_bodies_in_pieces_and_on_request():
+    """Chunked requests and clients that wait for 100 Continue are served."""
+    async with ready() as server, http(server) as client:
+        data = json.dumps(request()).encode()
+
+        async def pieces():
+            for at in range(0, len(data), 10):
+                yield data[at : at + 10]
+
+        assert (await client.post(SPEECH, content=pieces())).status_code == 200
+        patient = await RawClient.connect(server.url)
+        head = [f"POST {SPEECH} HTTP/1.1", "Host: 127.0.0.1", "Expect: 100-continue"]
+        head.append(f"Content-Length: {len(data)}")
+        patient.send("\r\n".join(head).encode() + b"\r\n\r\n")
+        assert (await patient.response())[0] == 100
+        patient.send(data)
+        assert (await patient.response())[0] == 200
+        patient.reset()
+        await nothing_left(server)
+
+
+async def test_a_server_that_stops_says_so():
+    """A request that has heard nothing yet gets 503."""
+    engine = InlineEngine()
+    async with ready(engine) as server, http(server) as client:
+        engine.hold()
+        asking = asyncio.create_task(client.post(SPEECH, json=request()))
+        await eventually(lambda: server.service.live_utterances == 1)
+        server._hub.stop_all()
+        response = await asking
+        assert response.status_code == 503 and response.json()["error"]["code"] == "shutting_down"
+        engine.release()
 
 
 async def test_a_long_text_is_spoken_whole():

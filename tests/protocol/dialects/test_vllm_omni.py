@@ -80,6 +80,14 @@ def test_without_streaming_audio_is_one_frame_and_a_whole_file():
     assert world.of_type("audio.done")[0]["total_bytes"] == len(frame)
 
 
+def test_what_its_own_client_sends_by_default():
+    """Its example's configuration, spelled as it spells it; any seed of 64 bits."""
+    for language in ("Auto", "auto", "English", "en"):
+        given = {"voice": "Vivian", "task_type": "CustomVoice", "speed": 1.0, "seed": -5}
+        world = talk(config(**given | {"language": language}), text(ONE), DONE)
+        assert kinds(world)[-1] == "session.done" and not world.of_type("error")
+
+
 def test_frames_are_not_too_big():
     """A long piece comes in several frames, which in a row are the file."""
     world = talk(config(), text(TEXT * 10), DONE, seconds=200.0)
