@@ -4,9 +4,10 @@
  * @module
  */
 
+import { absolute, implementation, offers } from "./address.js";
 import { Context } from "./context.js";
 import { ConnectError, ConnectionLostError, ContextFailedError } from "./errors.js";
-import { Link } from "./link.js";
+import { Link, PROTOCOL_ERROR } from "./link.js";
 import { encode } from "./wire.js";
 
 /**
@@ -182,7 +183,7 @@ export class Client {
 
   /** @param {import("./link.js").Ending} ending */
   _lost({ code, fatal, message }) {
-    this._reason = fatal?.code ?? "connection_lost";
+    this._reason = fatal?.code ?? (code === PROTOCOL_ERROR ? "bad_message" : "connection_lost");
     const isIdle = this._reason === "idle_timeout" || code === 1000;
     if (!TRY_AGAIN.has(code) && !isIdle) {
       const words = fatal?.message ?? (message || `closed with ${code}`);
@@ -406,35 +407,4 @@ function bare(error) {
   return error.message.startsWith(`${error.code}: `)
     ? error.message.slice(error.code.length + 2)
     : "";
-}
-
-/** @param {ConnectOptions} options */
-function offers({ protocol = "rtts.v1", apiKey }) {
-  if (apiKey === undefined) return [protocol];
-  const letters = String.fromCharCode(...new TextEncoder().encode(apiKey));
-  const key = btoa(letters).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");
-  return [protocol, `rtts.auth.${key}`];
-}
-
-/**
- * @param {ConnectOptions} options
- * @returns {import("./index.d.ts").WebSocketConstructor}
- */
-function implementation(options) {
-  const found = options.WebSocket ?? globalThis.WebSocket;
-  if (found === undefined) {
-    throw new ConnectError(
-      "no_websocket",
-      "this JavaScript has no WebSocket (node has one from version 22): npm install ws, then " +
-        'import { WebSocket } from "ws" and connect(url, { WebSocket })',
-    );
-  }
-  return /** @type {import("./index.d.ts").WebSocketConstructor} */ (found);
-}
-
-/** @param {string | URL} url */
-function absolute(url) {
-  const made = new URL(url, globalThis.location?.href);
-  if (/^https?:$/.test(made.protocol)) made.protocol = made.protocol.replace("http", "ws");
-  return made.href;
 }

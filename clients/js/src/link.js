@@ -11,6 +11,7 @@ import { decode, encode } from "./wire.js";
 // A client's own code: the server takes 1000, 1001 or none to mean that nobody will come back.
 const BROKEN = 4000;
 const CLOSE_FOLLOWS_MS = 50;
+export const PROTOCOL_ERROR = 1002;
 
 /**
  * @typedef {import("./index.d.ts").Message} Message
@@ -85,11 +86,12 @@ export class Link {
    * Give a broken socket up, without waiting for it to notice.
    *
    * @param {string} message
+   * @param {number} [code]
    */
-  drop(message) {
+  drop(message, code = 1006) {
     this._message = message;
     this._ws.close(BROKEN);
-    this._end(1006);
+    this._end(code);
   }
 
   _opened() {
@@ -103,7 +105,7 @@ export class Link {
     try {
       message = decode(data);
     } catch (error) {
-      this.drop(String(error));
+      this.drop(String(error), PROTOCOL_ERROR); // the same would come again
       return;
     }
     if (message?.type === "error" && message.fatal) this._fatal = message;

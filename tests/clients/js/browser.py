@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 HERE = Path(__file__).parent
 CLIENT = HERE.parents[2] / "clients" / "js"
+ANSWER_S = 30.0  # more than any reply here takes
 
 Samples = npt.NDArray[np.float32]
 
@@ -50,15 +51,18 @@ class Browser:
                 asked.set_exception(RuntimeError(answer["error"]))
             else:
                 asked.set_result(answer.get("value"))
+        for asked in self._asked.values():
+            asked.set_exception(RuntimeError("the browser is gone"))
 
     async def do(self, op: str, **fields: Any) -> Any:
         """Run one operation of the driver."""
         assert self._process.stdin is not None
         number = next(self._ids)
         self._asked[number] = asked = Future[Any]()
+        asked.set_running_or_notify_cancel()  # a test that gives up must not stop the reader
         self._process.stdin.write(json.dumps({"id": number, "op": op, **fields}) + "\n")
         self._process.stdin.flush()
-        return await asyncio.wrap_future(asked)
+        return await asyncio.wait_for(asyncio.wrap_future(asked), ANSWER_S)
 
     async def open(self, url: str, init: str = "") -> Page:
         """A page of its own, with nothing of other pages; `init` is run before its own scripts."""

@@ -6,6 +6,7 @@ import { createInterface } from "node:readline";
 const [clients, executablePath, ...args] = process.argv.slice(2);
 const { chromium } = createRequire(`${clients}/package.json`)("playwright-core");
 const browser = await chromium.launch({ executablePath, args: ["--no-sandbox", ...args] });
+browser.on("disconnected", () => process.exit(1)); // whoever waits for an answer is told
 const pages = new Map();
 const source = (name) => readFileSync(new URL(name, import.meta.url), "utf8");
 const harness = `(async (tapSource) => {${source("harness.js")}})(${JSON.stringify(source("tap.js"))})`;
