@@ -27,13 +27,14 @@ TURN_AUDIO_S = 0.32
 class _Line:
     """What waits of one utterance, and until when its listener has audio (0 before the first)."""
 
-    __slots__ = ("heard_until", "is_held", "number", "waiting")
+    __slots__ = ("heard_until", "is_due", "is_held", "number", "waiting")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.waiting: deque[UtteranceEvent] = deque()
         self.heard_until = _AT_ONCE
         self.is_held = False
+        self.is_due = False  # its one entry is in the heap
 
 
 class Turns:
@@ -52,7 +53,9 @@ class Turns:
 
     def __bool__(self) -> bool:
         while self._due and not self._is_open(self._due[0][2]):
-            heapq.heappop(self._due)
+            line = self._lines.get(heapq.heappop(self._due)[2])
+            if line is not None:
+                line.is_due = False
         return bool(self._due)
 
     def _is_open(self, utterance_id: int) -> bool:
@@ -84,8 +87,7 @@ class Turns:
         if line is None:
             return
         line.waiting.append(event)
-        if len(line.waiting) == 1 and not line.is_held:
-            self._enter(event.utterance_id, line)
+        self._enter(event.utterance_id, line)
 
     def hold(self, utterance_id: int) -> None:
         """Give out nothing more of an utterance until `release`: its last event is not through."""
@@ -97,8 +99,7 @@ class Turns:
         if line is None:
             return
         line.is_held = False
-        if line.waiting:
-            self._enter(utterance_id, line)
+        self._enter(utterance_id, line)
 
     def pop(self, now: float) -> tuple[UtteranceEvent, bool]:
         """Take the next event, while there is one.
@@ -111,16 +112,19 @@ class Turns:
         self._now = now
         utterance_id = heapq.heappop(self._due)[2]
         line = self._lines[utterance_id]
+        line.is_due = False
         event = line.waiting.popleft()
         is_awaited = line.heard_until < now + COMFORT_S
         if isinstance(event, AudioProduced) and event.pcm:
             duration_s = len(event.pcm) / _BYTES_PER_SAMPLE / self.rate_hz
             line.heard_until = max(line.heard_until, now) + duration_s
-        if line.waiting:
-            self._enter(utterance_id, line)
+        self._enter(utterance_id, line)
         return event, is_awaited
 
     def _enter(self, utterance_id: int, line: _Line) -> None:
+        if not line.waiting or line.is_held or line.is_due:
+            return
+        line.is_due = True
         due, rank = line.heard_until, next(self._order)
         if not isinstance(line.waiting[0], AudioProduced | WordsTimed):
             due = _AT_ONCE

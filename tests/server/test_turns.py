@@ -167,3 +167,31 @@ def test_a_held_line_waits_and_keeps_its_order():
     turns.end(2)
     turns.release(2)
     assert not turns
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.sampled_from(["push", "pop", "hold", "release"]))))
+def test_holding_loses_and_doubles_nothing(steps):
+    """Held and released at any time, also with events waiting behind others': each comes once, in
+    order, and never while its utterance is held."""
+    turns, pushed, popped, held = Turns(), {u: [] for u in (1, 2, 3)}, [], set()
+    for utterance in pushed:
+        turns.begin(utterance)
+    for n, (utterance, step) in enumerate(steps):
+        if step == "push":
+            pushed[utterance].append(made(utterance, "audio", n, size=1 + n % 5))
+            turns.push(pushed[utterance][-1])
+        elif step == "pop":
+            if turns:
+                popped.append(turns.pop(1000.0 + n / 10)[0])
+                assert popped[-1].utterance_id not in held
+        elif step == "hold":
+            turns.hold(utterance)
+            held.add(utterance)
+        else:
+            turns.release(utterance)
+            held.discard(utterance)
+    for utterance in pushed:
+        turns.release(utterance)
+    popped += drained(turns)
+    for utterance, events_ in pushed.items():
+        assert events_ == [event for event in popped if event.utterance_id == utterance]
