@@ -8,6 +8,7 @@ sockets, HTTP or JSON.
     ├─ ProtocolError       the client broke the dialect
     ├─ AuthError           who the client is, or where it comes from, is not accepted
     ├─ CapacityError       retryable: a limit was reached
+    ├─ UnsupportedError    this engine cannot do it, whoever asks
     ├─ SlowConsumerError   the client does not take what it asked for
     ├─ EngineError         speech could not be made
     │   ├─ UtteranceError  one utterance failed, the engine goes on
@@ -105,12 +106,6 @@ class UnsupportedLanguageError(ProtocolError):
     code = "unsupported_language"
 
 
-class UnsupportedError(ProtocolError):
-    """Something this engine cannot do, whoever asks."""
-
-    code = "unsupported"
-
-
 class TextTooLongError(ProtocolError):
     """One message carries more text than a context may buffer."""
 
@@ -188,6 +183,12 @@ class IdleTimeoutError(RttsError):
     """Nothing happened for too long."""
 
     code = "idle_timeout"
+
+
+class UnsupportedError(RttsError):
+    """Something this engine cannot do, whoever asks."""
+
+    code = "unsupported"
 
 
 class SlowConsumerError(RttsError):
