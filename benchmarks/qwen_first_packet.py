@@ -86,7 +86,9 @@ class Bench:
         self.next = 0
 
     def engine(self, layout: LayoutPolicy) -> QwenEngine:
-        options = replace(self.options, text=TextOptions(layout=layout))
+        # Endless takes leave no room for complete text in a slot: those get the usual budget.
+        endings = ENDLESS if layout is LayoutPolicy.STREAMING else EndingOptions()
+        options = replace(self.options, text=TextOptions(layout=layout), endings=endings)
         engine = QwenEngine(options, self.runner, self.builder, self.model.config, {})
         engine.apply(LoadVoice(VOICE))
         events: list[Any] = []
