@@ -36,7 +36,12 @@ export class Player {
   static async create(options = {}) {
     // Made at once: in a click handler this is still part of the click.
     const player = new Player(options);
-    await player._prepare(options);
+    try {
+      await player._prepare(options);
+    } catch (error) {
+      await player.close(); // a browser has few audio contexts
+      throw error;
+    }
     return player;
   }
 
