@@ -64,19 +64,28 @@ def run(arguments: argparse.Namespace) -> int:
     log = logging.getLogger("rtts")
     log.info("settings: file %s, SHA-256 %s", resolved.file or "none", resolved.fingerprint())
     from rtts.audio.opus import load_library
-    from rtts.cli.engines import make_engine, make_voice_maker, shares_process
+    from rtts.cli.engines import make_engine, make_voice_maker
 
     if settings.audio.opus_library is not None:
         load_library(str(settings.audio.opus_library))
-    if settings.server.encoder_threads is None and shares_process(settings):
-        # Each packet would wait up to 5 ms for the interpreter lock that the engine's thread holds.
-        server = replace(settings.server, encoder_threads=0)
-        settings = replace(settings, server=server)
+    settings = with_encoders(settings)
     # Before there is a loop: it may have to fetch a model.
     engine = make_engine(settings, takes_voices=True)
     maker = make_voice_maker(settings)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(_serve(settings, engine, maker))
+
+
+def with_encoders(settings: Settings) -> Settings:
+    """The settings with a number of encoder threads."""
+    from rtts.cli.engines import shares_process
+    from rtts.server import threads_here
+
+    if settings.server.encoder_threads is not None:
+        return settings
+    # Beside an engine's thread each packet would wait for the interpreter lock that that one holds.
+    threads = 0 if shares_process(settings) else threads_here()
+    return replace(settings, server=replace(settings.server, encoder_threads=threads))
 
 
 async def _serve(settings: Settings, engine: Engine, maker: VoiceMaker | None) -> int:

@@ -3,6 +3,7 @@
 The only part of rtts, beside the engine hosts, that knows an event loop.
 """
 
+from rtts.server.encoders import threads_here
 from rtts.server.options import ServerOptions
 from rtts.server.run import new_event_loop, running_server, serve
 from rtts.server.server import Server
@@ -15,4 +16,5 @@ __all__ = [
     "new_event_loop",
     "running_server",
     "serve",
+    "threads_here",
 ]

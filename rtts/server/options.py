@@ -42,9 +42,9 @@ class ServerOptions:
         record_keep: How many files put aside are kept.
         otlp_endpoint: Where traces go, as OTLP over HTTP ("http://localhost:4318/v1/traces"); needs
             the extra `otel`. None means that no traces are made.
-        encoder_threads: Threads that encode Opus for several listeners at once; unset, half of the
-            cores that the loop and an engine leave, at most 8. 0 or 1: the loop encodes by itself,
-            which is better where an engine's threads run Python in the same process.
+        encoder_threads: Threads that encode Opus for several listeners at once; unset, `rtts serve`
+            takes half of the cores that the loop and an engine leave, at most 8, or none where the
+            engine shares its process. 0 or 1: the loop encodes by itself.
         log_json: Write the line about each utterance as JSON; unset, where stderr is no terminal.
     """
 

@@ -36,7 +36,7 @@ from rtts.protocol import native
 from rtts.server import http
 from rtts.server.auth import Gate
 from rtts.server.connection import LAST_WORDS_S
-from rtts.server.encoders import Encoders, threads_here
+from rtts.server.encoders import Encoders
 from rtts.server.figures import Figures
 from rtts.server.gpu import GpuSampler
 from rtts.server.handshake import Doorman, deny
@@ -118,8 +118,7 @@ class Server:
         self.clock: Callable[[], float] = time.monotonic
         epoch_s = datetime.now(UTC).timestamp() - self.clock()
         self._opus = _find_opus()
-        threads = options.encoder_threads
-        self._encoders = Encoders(threads_here() if threads is None else threads)
+        self._encoders = Encoders(options.encoder_threads or 0)
         self.service = Service(
             epoch_s=epoch_s,
             max_backlog_s=max_backlog_s,

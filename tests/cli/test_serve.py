@@ -9,9 +9,14 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+from rtts.cli.serve import with_encoders
+from rtts.server import ServerOptions
+from rtts.settings import EngineOptions, Settings
 
 
 def started(process: subprocess.Popen[bytes]) -> str:
@@ -24,6 +29,19 @@ def started(process: subprocess.Popen[bytes]) -> str:
     assert match, listening
     assert process.stdout.readline() == b"ready\n"
     return "http" + match[1]
+
+
+def test_encoder_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spare cores encode where the engine has a process of its own; what is set is left alone."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(16)), raising=False)
+    found = {}
+    for kind in ("tone", "qwen"):
+        settings = Settings(engine=EngineOptions(kind=kind))
+        found[kind] = with_encoders(settings).server.encoder_threads
+        for threads in (0, 3):
+            given = replace(settings, server=ServerOptions(encoder_threads=threads))
+            assert with_encoders(given) == given
+    assert found == {"tone": 0, "qwen": 7}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
