@@ -48,6 +48,7 @@ def broken_installation(error: ImportError) -> Check:
 def machine_checks(settings: Settings) -> Iterator[Check]:
     """Everything else but speech itself."""
     yield _libopus(settings)
+    yield _lame()
     yield from _engines(settings)
     yield _sound()
     yield _address(settings)
@@ -194,6 +195,15 @@ def _libopus(settings: Settings) -> Check:
         return Check("libopus", "problem", "none: WAV and PCM only", error.message)
     version = library.version.removesuffix(" unknown")  # some builds do not know their own
     return Check("libopus", "ok", f"{version} of {library.source}: {library.path}")
+
+
+def _lame() -> Check:
+    from rtts.audio.mp3 import mp3_available
+
+    if mp3_available():
+        return Check("LAME", "ok", "MP3 for clients of other services")
+    why = "no MP3: clients of other services have to ask for another format"
+    return Check("LAME", "missing", why, "pip install lameenc")
 
 
 # --- engines -------------------------------------------------------------------------------------

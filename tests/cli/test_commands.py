@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from rtts.audio import mp3
 from rtts.cli import checks, playback
 from rtts.cli.looking import Check
 
@@ -110,6 +111,12 @@ class TestDoctor:
             out = rtts("doctor", "--set", f"server.port={taken.getsockname()[1]}").out
         assert "not free on 127.0.0.1" in out
         assert "--port 0" in out
+
+    def test_no_lame(self, rtts: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> None:
+        """Without LAME it says what that costs and what to install; nothing else is wrong."""
+        monkeypatch.setattr(mp3, "mp3_available", lambda: False)
+        outcome = rtts("doctor")
+        assert "LAME" in outcome.out and "pip install lameenc" in outcome.out
 
     def test_no_libopus(self, rtts: Callable[..., object]) -> None:
         """Without libopus speech still works as WAV, and it says how to get one."""
