@@ -10,6 +10,7 @@ reads bodies nobody asked for. None of our clients does that. Knows nothing abou
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
@@ -126,6 +127,7 @@ class HttpExchange:
         self.cycle: RequestResponseCycle | None = None  # set before the app runs
         self._protocol = protocol
         self._handler: ExchangeHandler | None = None  # set by attach, unset at the end
+        self._is_unsized = False  # neither a length nor chunks say where the body ends
 
     @property
     def is_writable(self) -> bool:
@@ -152,7 +154,13 @@ class HttpExchange:
         self._protocol.flow.resume_reading()  # or a client that goes is not seen going
 
     def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        """See `Exchange`."""
+        """See `Exchange`. A client of HTTP/1.0 knows no chunks: its body ends with the connection."""
+        assert self.cycle is not None, "the app runs after the head"
+        is_sized = any(name == b"content-length" for name, _ in headers)
+        if self.cycle.scope["http_version"] == "1.0" and not is_sized:
+            self.cycle.chunked_encoding = False
+            self.cycle.expected_content_length = sys.maxsize  # uvicorn counts down from it
+            self._is_unsized = True
         self._send({"type": "http.response.start", "status": status, "headers": list(headers)})
 
     def write(self, data: bytes) -> None:
@@ -162,6 +170,8 @@ class HttpExchange:
     def finish(self) -> None:
         """See `Exchange`."""
         self._handler = None
+        if self._is_unsized and self.cycle is not None:
+            self.cycle.expected_content_length = 0
         self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def abort(self) -> None:

@@ -365,6 +365,21 @@ async def test_bodies_in_pieces_and_on_request():
         await nothing_left(server)
 
 
+async def test_a_client_of_http_1_0():
+    """The body is the audio, without chunks, and ends with the connection; errors have a length."""
+    async with ready() as server, http(server) as client:
+        whole = (await client.post(SPEECH, json=request())).content
+        for body, status in ((request(), 200), (request(""), 400)):
+            old = await RawClient.connect(server.url)
+            old.send(posted(body).replace(b"HTTP/1.1", b"HTTP/1.0"))
+            got, head = await old.response()
+            rest = await old.reader.read()
+            assert got == status and "transfer-encoding" not in head.lower()
+            assert rest == whole if status == 200 else json.loads(rest)["error"]
+            old.reset()
+        await nothing_left(server)
+
+
 async def test_a_server_that_stops_says_so():
     """A request that has heard nothing yet gets 503."""
     engine = InlineEngine()
