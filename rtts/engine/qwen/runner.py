@@ -17,8 +17,8 @@ from rtts.engine.qwen.extra import torch
 from rtts.engine.qwen.frame import Conditions, Model
 from rtts.engine.qwen.graphs import PromptRows, frames_for
 from rtts.engine.qwen.kv_cache import KeyValues
+from rtts.engine.qwen.plan import Admit, BuildHead, Move, Plan, RowResult
 from rtts.engine.qwen.prompt import PromptBuilder, Row
-from rtts.engine.qwen.scheduler import Admit, BuildHead, Move, Plan, RowResult
 
 _MEMORY_EVERY_S = 0.25
 """Asking the driver takes as long as admitting an utterance."""

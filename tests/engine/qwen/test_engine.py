@@ -20,9 +20,9 @@ from rtts.engine.interface import (
 )
 from rtts.engine.qwen.engine import QwenEngine, load_engine
 from rtts.engine.qwen.options import EndingOptions, LateText, LayoutPolicy, QwenOptions, TextOptions
+from rtts.engine.qwen.plan import Plan
 from rtts.engine.qwen.references import save_voice
 from rtts.engine.qwen.runner import Flight
-from rtts.engine.qwen.scheduler import Plan
 from rtts.errors import ConfigError
 from tests.engine.conformance import Driver, EngineCoreConformance, Subject
 from tests.engine.qwen import tiny

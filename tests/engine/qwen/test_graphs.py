@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rtts.engine.qwen.frame import Model
 from rtts.engine.qwen.graphs import PlainFrames, PromptRows, buckets_for, frames_for
-from rtts.engine.qwen.scheduler import bucket_for
+from rtts.engine.qwen.plan import bucket_for
 from rtts.errors import EngineError
 
 

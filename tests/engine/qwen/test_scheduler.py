@@ -21,19 +21,16 @@ from rtts.engine.qwen.endings import (
     expected_frames,
 )
 from rtts.engine.qwen.options import EndingOptions, LateText, LayoutPolicy, QwenOptions, TextOptions
+from rtts.engine.qwen.plan import Plan, RowResult, RowStep, bucket_for
 from rtts.engine.qwen.prefix_cache import PrefixIndex
 from rtts.engine.qwen.prompt import Conditioning, PromptBuilder
 from rtts.engine.qwen.scheduler import (
     FrameDone,
     Outcome,
     Phase,
-    Plan,
-    RowResult,
-    RowStep,
     Scheduler,
     Utterance,
     UtteranceDone,
-    bucket_for,
 )
 from rtts.engine.qwen.takes import TextQueue
 from rtts.engine.qwen.tokenizer import load_tokenizer
