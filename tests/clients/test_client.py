@@ -22,6 +22,7 @@ from rtts_client import (
     Flushed,
     Format,
     GoingAway,
+    Marks,
     Reconnected,
     Segment,
     SlowReaderError,
@@ -460,6 +461,7 @@ def assert_whole(fake: FakeServer, seen: list[ContextEvent]) -> None:
     assert "".join(event.text for event in of(seen, Segment)) == "".join(SENTENCES)
     assert fake.contexts["c1"].text == "".join(SENTENCES)
     assert [len(of(seen, kind)) for kind in (Started, Flushed, Done)] == [1, 1, 1]
+    assert [event.segment for event in of(seen, Marks)] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("after", range(1, 18))

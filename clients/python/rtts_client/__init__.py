@@ -37,6 +37,7 @@ from rtts_client.messages import (
     StreamFormat,
     Warned,
 )
+from rtts_client.pool import Pool
 
 __version__ = "0.1.0"
 
@@ -60,6 +61,7 @@ __all__ = [
     "GoingAway",
     "Limits",
     "Marks",
+    "Pool",
     "Ready",
     "Reconnected",
     "RttsError",

@@ -131,6 +131,10 @@ class Client:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connection; contexts that still run fail. A second time does nothing."""
         ws = self._ws
         for task in self._tasks:
             task.cancel()
@@ -140,6 +144,16 @@ class Client:
                 await ws.send(encode("close"))
             await ws.close()
         self._fail(ConnectionLostError("closed", "the client was closed"))
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether a new context may be opened: not closed, not lost, not asked to go away."""
+        return self._dead is None and self.goaway is None
+
+    @property
+    def n_contexts(self) -> int:
+        """Contexts that have not ended."""
+        return len(self._contexts)
 
     def context(
         self,

@@ -21,6 +21,7 @@ from rtts_client.messages import (
     Done,
     FirstAudio,
     Flushed,
+    Marks,
     Reconnected,
     ResumedContext,
     Segment,
@@ -99,6 +100,7 @@ class Context:
         self._segment = (-1, 0)  # number of the last one, and where it ends in the text
         self._has_first_audio = False
         self._acked: set[str | None] = set()
+        self._marked: set[int] = set()  # segments whose words were timed
         self._clock = ReadingClock()
         self._throttle: asyncio.TimerHandle | None = None  # set once the server is held back
         self._caller_reports = False
@@ -326,6 +328,9 @@ class Context:
             case Flushed():
                 is_news = event.id not in self._acked
                 self._acked.add(event.id)
+            case Marks():
+                is_news = event.segment not in self._marked
+                self._marked.add(event.segment)
             case FirstAudio():
                 is_news, self._has_first_audio = not self._has_first_audio, True
             case _:
