@@ -442,7 +442,7 @@ def voice(request: Request, house: House) -> Reply:
 def _voice(voice: Voice) -> dict[str, Any]:
     return {
         "id": voice.id,
-        "name": voice.id,
+        "name": voice.name or voice.id,
         "description": voice.description,
         "tagline": "",
         "language": voice.languages[0],

@@ -111,9 +111,9 @@ class Names(Protocol):
         """Names for the model, the engine's own first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class House:
-    """What a dialect may know of the server it speaks for.
+    """What a dialect may know of the server it speaks for; the server keeps it current.
 
     Attributes:
         capabilities: Of the engine.

@@ -218,8 +218,8 @@ def _model(name: str, house: House) -> dict[str, Any]:
 def voices(request: Request, house: House) -> Reply:
     """Every name a request may use for a voice."""
     del request
-    own = [voice.id for voice in house.capabilities.voices]
-    listed = [{"id": name, "name": name} for name in own]
+    own = house.capabilities.voices
+    listed = [{"id": voice.id, "name": voice.name or voice.id} for voice in own]
     listed += [
         {"id": name, "name": name, "alias_of": voice} for name, voice in house.names.voices.items()
     ]

@@ -8,6 +8,7 @@ on a 401, retry a 503, and hang on a socket that opens and closes. Knows none of
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import secrets
 from collections.abc import Awaitable, Callable
@@ -19,6 +20,7 @@ from rtts import __version__
 from rtts.engine.interface import Capabilities
 from rtts.errors import (
     AuthError,
+    ConfigError,
     IdleTimeoutError,
     MessageTooBigError,
     OverloadedError,
@@ -69,6 +71,8 @@ CONTEXTS = 20
 # The pools of agent frameworks answer no pings while a socket idles: the connection is kept open for
 # NATs, and nobody is closed for a missing pong.
 
+log = logging.getLogger(__name__)
+
 
 def foreign_options(options: SessionOptions) -> SessionOptions:
     """Limits of a session whose client knows nothing of ours."""
@@ -109,19 +113,29 @@ class Surfaces:
         self._routes = routes or RouteTable()
         self._session_options = foreign_options(hub.options)
         self._house: House | None = None  # until the engine has said what it can do
+        self._missing: list[str] = []  # aliases that mean nothing, as last logged
 
     def furnish(self, capabilities: Capabilities) -> None:
-        """The engine has said what it can do.
+        """The engine has said what it can do, or its voices have changed.
 
         Raises:
-            ConfigError: The alias table names a voice that it does not have.
+            ConfigError: The alias table names a voice that the engine does not have and cannot get.
         """
-        self._house = House(
-            capabilities=capabilities,
-            names=AliasTable(self._aliases, capabilities),
-            new_id=lambda: secrets.token_hex(8),
-            version=__version__,
-        )
+        names = AliasTable(self._aliases, capabilities)
+        if names.missing and not (capabilities.clones_voices or capabilities.designs_voices):
+            raise ConfigError(names.missing[0])
+        if names.missing != self._missing:
+            for sentence in names.missing:  # it may be a user's voice, which comes and goes
+                log.warning("%s now", sentence)
+            self._missing = names.missing
+        if self._house is None:
+            self._house = House(
+                capabilities=capabilities,
+                names=names,
+                new_id=lambda: secrets.token_hex(8),
+                version=__version__,
+            )
+        self._house.capabilities, self._house.names = capabilities, names
 
     def find(self, scope: Scope) -> tuple[Route, dict[str, str]] | None:
         """The surface that answers a request, if one does."""

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 
 from rtts.engine.interface import Capabilities
-from rtts.errors import BadRequestError, ConfigError, UnknownVoiceError
+from rtts.errors import BadRequestError, UnknownVoiceError
 
 # For each name a client may come with: the voices of our engines that resemble it, best first. What
 # the engine does not have is passed over, and with none of them it is the default voice: so it is
@@ -64,14 +64,15 @@ class AliasOptions:
 
 
 class AliasTable:
-    """The names of one engine. See `rtts.protocol.dialect.Names`."""
+    """The names of one engine. See `rtts.protocol.dialect.Names`.
+
+    Attributes:
+        missing: Entries whose voice the engine does not have, in words; they mean nothing.
+    """
 
     def __init__(self, options: AliasOptions, capabilities: Capabilities) -> None:
-        """Join the operator's table and ours.
-
-        Raises:
-            ConfigError: The operator's table names a voice that the engine does not have.
-        """
+        """Join the operator's table and ours."""
+        self.missing: list[str] = []
         self._capabilities = capabilities
         self._own = {v.name.casefold(): v.id for v in capabilities.voices if v.name}
         self._own |= {voice.id.casefold(): voice.id for voice in capabilities.voices}
@@ -81,7 +82,13 @@ class AliasTable:
             self._exact[name] = next((voice for voice in found if voice), None)
         self._patterns: list[tuple[str, str | None]] = []
         for name, target in options.voices.items():
-            voice = self._target(name, target)
+            voice = self._own.get(target.casefold()) if target else None
+            if target and voice is None:
+                self.missing.append(
+                    f"aliases.voices: {name!r} stands for {target!r}, which is no voice of the "
+                    f"{capabilities.engine} engine"
+                )
+                continue
             if "*" in name or "?" in name:
                 self._patterns.append((name.casefold(), voice))
             else:
@@ -90,17 +97,6 @@ class AliasTable:
         self._patterns.sort(key=lambda pattern: -len(pattern[0]))
         self._models = {name.casefold(): model for name, model in options.models.items()}
         self._model_names = tuple(options.models)
-
-    def _target(self, name: str, target: str) -> str | None:
-        if not target:
-            return None
-        voice = self._own.get(target.casefold())
-        if voice is None:
-            raise ConfigError(
-                f"aliases.voices: {name!r} stands for {target!r}, which is no voice of the "
-                f"{self._capabilities.engine} engine"
-            )
-        return voice
 
     def voice(self, name: str | None, *, or_default: bool) -> str | None:
         """The engine's voice for a client's name, whatever its case; None is the default voice.
@@ -124,7 +120,7 @@ class AliasTable:
                 return voice
         if or_default:
             return None
-        known = [*self._own.values(), *self._exact]
+        known = [*dict.fromkeys(self._own.values()), *self._exact]
         nearest = difflib.get_close_matches(name, known, n=3) or known[:8]
         raise UnknownVoiceError(f"there is no voice {name[:64]!r}; try {', '.join(nearest)}")
 

@@ -7,13 +7,14 @@ import base64
 import contextlib
 import json
 import time
+from dataclasses import replace
 
 import httpx
 import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from rtts.engine.interface import CancelUtterance, UtteranceFailed
+from rtts.engine.interface import CancelUtterance, UtteranceFailed, Voice
 from rtts.engine.tone import ToneOptions
 from rtts.errors import ConfigError
 from rtts.protocol.dialect import Hangup, Listing, Reply, Route, SocketDialect
@@ -172,6 +173,22 @@ async def test_a_table_that_names_no_voice_is_a_wrong_setting():
     async with started(aliases=AliasOptions(voices={"alloy": "nobody"})) as server:
         with pytest.raises(ConfigError, match=r"aliases\.voices.*alloy.*nobody"):
             await server.ready()
+
+
+async def test_voices_come_and_go():
+    """Open sockets know of new voices; a table may name a voice of a user, which is gone today."""
+    aliases = AliasOptions(voices={"alloy": "tone-low"})
+    async with ready(aliases=aliases) as server:
+        surfaces, now = server._surfaces, server.service.capabilities
+        house = surfaces._house  # as the dialect of an open socket has it
+        anna = Voice(id="v_1", languages=("en",), licence="", name="Anna")
+        surfaces.furnish(replace(now, voices=(*now.voices, anna), clones_voices=True))
+        assert house.names.voice("Anna", or_default=False) == "v_1"
+        fewer = tuple(voice for voice in now.voices if voice.id != "tone-low")
+        surfaces.furnish(replace(now, voices=fewer, clones_voices=True))
+        assert house.names.voice("alloy", or_default=False) is None
+        with pytest.raises(ConfigError, match=r"aliases\.voices.*tone-low"):
+            surfaces.furnish(replace(now, voices=fewer))
 
 
 # --- speech over HTTP ----------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rtts.engine.interface import Capabilities, Voice
-from rtts.errors import BadRequestError, ConfigError, UnknownVoiceError
+from rtts.errors import BadRequestError, UnknownVoiceError
 from rtts.voices.aliases import KNOWN_VOICES, AliasOptions, AliasTable
 
 
@@ -56,9 +56,27 @@ def test_known_names_take_the_first_voice_there_is():
 
 
 def test_a_table_with_a_wrong_voice():
-    """It is found when the engine has said what it has, and the entry is named."""
-    with pytest.raises(ConfigError, match=r"aliases\.voices.*'alloy'.*'nobody'.*e engine"):
-        table("heart", voices={"alloy": "nobody"})
+    """The entry means nothing and is named; a voice that comes later makes it right."""
+    names = table("heart", voices={"alloy": "nobody", "*": "heart"})
+    [sentence] = names.missing
+    assert "'alloy'" in sentence and "'nobody'" in sentence and "e engine" in sentence
+    assert names.voice("alloy", or_default=False) is None  # as without the entry
+    names = table("heart", "nobody", voices={"alloy": "nobody"})
+    assert not names.missing and names.voice("alloy", or_default=False) == "nobody"
+
+
+def test_voices_of_users_have_names():
+    """They are found by the name they were given; an id comes first."""
+    heart = Voice(id="heart", languages=("en",), licence="MIT")
+    anna = Voice(id="v_1", languages=("en",), licence="", name="Anna")
+    fake = Voice(id="v_2", languages=("en",), licence="", name="Heart")
+    capabilities = Capabilities(
+        engine="e", model="m", voices=(heart, anna, fake), default_voice="heart"
+    )
+    names = AliasTable(AliasOptions(voices={"alloy": "anna"}), capabilities)
+    expected = {"anna": "v_1", "v_1": "v_1", "alloy": "v_1", "HEART": "heart"}
+    for name, voice in expected.items():
+        assert names.voice(name, or_default=False) == voice
 
 
 def test_models():
