@@ -109,8 +109,9 @@ class AliasTable:
         if not name:
             return None
         key = name.casefold()
-        if self._capabilities.voice(name) is not None:
-            return name
+        found = self._capabilities.voice(name)
+        if found is not None:
+            return found.id
         if key in self._own:
             return self._own[key]
         if key in self._exact:
