@@ -210,7 +210,12 @@ class Server:
                 opus=self._opus,
                 clock=self.clock,
                 troubles=self._troubles,
-                voices=VoiceEndpoints(self._desk, self.service, int(1e6 * voices.max_upload_mb)),
+                voices=VoiceEndpoints(
+                    self._desk,
+                    self.service,
+                    int(1e6 * voices.max_upload_mb),
+                    lambda: self._readiness.refusal(self.clock()),
+                ),
             )
         )
         self._listener = Listener(

@@ -5,6 +5,7 @@ Knows requests and JSON; what happens to a voice is the desk's business.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Annotated, Any, NoReturn
 
@@ -16,7 +17,13 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from rtts.engine.interface import Capabilities, Voice
-from rtts.errors import BadRequestError, EngineDeadError, MessageTooBigError, UnknownVoiceError
+from rtts.errors import (
+    BadRequestError,
+    EngineDeadError,
+    MessageTooBigError,
+    RttsError,
+    UnknownVoiceError,
+)
 from rtts.server.voice_desk import VoiceDesk
 from rtts.session import Service
 from rtts.text.languages import normalise_language
@@ -48,8 +55,20 @@ class Wanted(msgspec.Struct):
 class VoiceEndpoints:
     """The endpoints."""
 
-    def __init__(self, desk: VoiceDesk, service: Service, max_upload_bytes: int) -> None:
+    def __init__(
+        self,
+        desk: VoiceDesk,
+        service: Service,
+        max_upload_bytes: int,
+        refusal: Callable[[], RttsError | None],
+    ) -> None:
+        """Take what the endpoints read.
+
+        Args:
+            refusal: What to tell who comes before the engine has said what it can do.
+        """
         self._desk, self._service = desk, service
+        self._refusal = refusal
         self._max_bytes = max_upload_bytes
 
     def routes(self) -> list[BaseRoute]:
@@ -127,7 +146,7 @@ class VoiceEndpoints:
 
     def _capabilities(self) -> Capabilities:
         if self._service.capabilities is None:
-            raise EngineDeadError("the engine has not started", retry_after_s=1.0)
+            raise self._refusal() or EngineDeadError("the engine is down", retry_after_s=1.0)
         return self._service.capabilities
 
     def _fields(self, voice: Voice, capabilities: Capabilities) -> dict[str, Any]:

@@ -206,7 +206,7 @@ async def test_a_text_longer_than_the_buffer_is_spoken_whole() -> None:
 async def test_refusals_are_typed() -> None:
     """An unknown voice, an impossible format, no key."""
     async with server() as running, open_client(running) as client:
-        wrong = ({"voice": "nobody"}, {"format": Format("mp3")}, {"speed": 9.0})
+        wrong = ({"voice": "nobody"}, {"format": Format("flac")}, {"speed": 9.0})
         codes = ("unknown_voice", "unsupported_format", "bad_request")
         for options, code in zip(wrong, codes, strict=True):
             with pytest.raises(ContextFailedError) as caught:

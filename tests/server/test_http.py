@@ -157,9 +157,10 @@ async def test_degraded_is_said_everywhere():
     [
         ("GET", "/", 404, "not_found"),
         ("GET", "/v1/tts", 426, "bad_request"),
-        ("GET", "/v1/voices/tone", 404, "not_found"),
+        ("GET", "/v1/voices/nobody", 404, "not_found"),
         ("GET", "/healthz/x", 404, "not_found"),
-        ("POST", "/v1/voices", 405, "bad_request"),
+        ("POST", "/v1/voices", 415, "bad_request"),
+        ("PUT", "/v1/voices", 405, "bad_request"),
         ("DELETE", "/metrics", 405, "bad_request"),
     ],
 )
