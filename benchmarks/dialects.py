@@ -116,10 +116,15 @@ def native(url: str) -> Ask:
 
 
 def openai(url: str, stream_format: str) -> Ask:
-    wire = Wire(url)
     body = {"model": "tts-1", "voice": "alloy", "input": TEXT, "response_format": "pcm"}
-    data = json.dumps(body | {"stream_format": stream_format}).encode()
-    head = f"POST /v1/audio/speech HTTP/1.1\r\nHost: {wire.host}\r\nContent-Length: {len(data)}"
+    return posting(url, "/v1/audio/speech", body | {"stream_format": stream_format})
+
+
+def posting(url: str, path: str, body: dict[str, str]) -> Ask:
+    """A client of an HTTP surface, whose answer is chunked."""
+    wire = Wire(url)
+    data = json.dumps(body).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: {wire.host}\r\nContent-Length: {len(data)}"
 
     def ask() -> float:
         began = time.perf_counter()
@@ -158,6 +163,29 @@ def cartesia(url: str) -> Ask:
     return ask
 
 
+def elevenlabs(url: str) -> Ask:
+    ws, n = WebSocket(url, "/v1/text-to-speech/v/multi-stream-input?output_format=pcm_24000"), 0
+
+    def ask() -> float:
+        nonlocal n
+        n += 1
+        began = time.perf_counter()
+        ws.say({"text": TEXT, "context_id": f"c{n}", "flush": True})
+        ws.say({"context_id": f"c{n}", "close_context": True})
+        heard_s = 0.0
+        while True:
+            _, data = ws.next()
+            if b'"isFinal":true' in data:
+                return heard_s
+            heard_s = heard_s or time.perf_counter() - began
+
+    return ask
+
+
+def elevenlabs_http(url: str) -> Ask:
+    return posting(url, "/v1/text-to-speech/v/stream?output_format=pcm_24000", {"text": TEXT})
+
+
 def vllm_omni(url: str) -> Ask:
     ws = WebSocket(url, "/v1/audio/speech/stream")
     ws.say({"type": "session.config", "response_format": "pcm", "stream_audio": True})
@@ -182,6 +210,8 @@ SURFACES: dict[str, Callable[[str], Ask]] = {
     "openai": lambda url: openai(url, "audio"),
     "openai sse": lambda url: openai(url, "sse"),
     "cartesia": cartesia,
+    "elevenlabs": elevenlabs,
+    "elevenlabs http": elevenlabs_http,
     "vllm-omni": vllm_omni,
 }
 

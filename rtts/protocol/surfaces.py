@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from urllib.parse import unquote
 
-from rtts.protocol import cartesia, openai, vllm_omni
+from rtts.protocol import (
+    cartesia,
+    elevenlabs,
+    elevenlabs_lists,
+    elevenlabs_sockets,
+    openai,
+    vllm_omni,
+)
 from rtts.protocol.dialect import Route
 
 ROUTES: tuple[Route, ...] = (
+    *elevenlabs_lists.ROUTES,  # first, since some are for requests with its header only
+    *elevenlabs.ROUTES,
+    *elevenlabs_sockets.ROUTES,
     *openai.ROUTES,
     *cartesia.ROUTES,
     *vllm_omni.ROUTES,
@@ -21,18 +31,21 @@ class RouteTable:
     def __init__(self, routes: Iterable[Route] = ROUTES) -> None:
         self._routes = [(route, route.path.split("/")) for route in routes]
 
-    def find(self, method: str, path: str) -> tuple[Route, dict[str, str]] | None:
+    def find(
+        self, method: str, path: str, headers: Container[str] = ()
+    ) -> tuple[Route, dict[str, str]] | None:
         """The route, and what stands in the places of its path.
 
         Args:
             method: Of HTTP, or "WS".
             path: As sent, so that an encoded slash is no separator.
+            headers: Names of the request's headers, in lower case.
         """
         segments = path.split("/")
         method = "GET" if method == "HEAD" else method  # whose body the transport leaves out
         for route, wanted in self._routes:
             params = _match(wanted, segments) if route.method == method else None
-            if params is not None:
+            if params is not None and (not route.header or route.header in headers):
                 return route, params
         return None
 

@@ -143,7 +143,8 @@ class Surfaces:
         path = raw.decode("latin-1").partition("?")[0]
         if scope["type"] == "websocket":
             return self._routes.find("WS", path)
-        return self._routes.find(scope["method"], path)
+        names = {name.decode("latin-1").lower() for name, _ in scope["headers"]}
+        return self._routes.find(scope["method"], path, names)
 
     async def answer(
         self, scope: Scope, receive: Receive, send: Send, found: tuple[Route, dict[str, str]]

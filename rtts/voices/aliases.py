@@ -33,6 +33,19 @@ KNOWN_VOICES: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "sage": ("Serena",),
     "shimmer": ("Serena",),
     "verse": ("Aiden",),
+    # ElevenLabs' stock voices by id, https://elevenlabs.io/docs/capabilities/voices
+    "21m00tcm4tlvdq8ikwam": ("Serena",),  # Rachel
+    "exavitqu4vr4xnsdxmal": ("Vivian",),  # Sarah
+    "xb0fdunxu5powfxdhcwa": ("Serena",),  # Charlotte
+    "xb7hh8msujpsbsdyk0k2": ("Serena",),  # Alice
+    "cgsgspj2msm6clmckdw9": ("Vivian",),  # Jessica
+    "pfzp5jqg7iqjiquc4bku": ("Serena",),  # Lily
+    "hpp4j3vqnfwauoo0d1us": ("Vivian",),  # Bella
+    "jbfqncbsd6rmkjvdrzzb": ("Ryan",),  # George
+    "pninz6obpgdqgcfmajgb": ("Ryan",),  # Adam
+    "npczcjzi2devnbz1zqrb": ("Aiden",),  # Brian
+    "ip95p4xokvk53goz742b": ("Aiden",),  # Chris
+    "cjvigy5qzo86huf0owal": ("Eric",),  # Eric
     # The speakers of Qwen3-TTS, for clients of other servers of it when another engine speaks.
     "vivian": ("vivian",),
     "serena": ("serena",),
@@ -45,7 +58,10 @@ KNOWN_VOICES: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "sohee": ("sohee",),
 })  # fmt: skip
 
-KNOWN_MODELS = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")
+KNOWN_MODELS = (
+    *("tts-1", "tts-1-hd", "gpt-4o-mini-tts"),
+    *("eleven_flash_v2_5", "eleven_turbo_v2_5", "eleven_multilingual_v2", "eleven_flash_v2"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,10 +9,10 @@ from tests.e2e.sdk.conftest import TEXT
 MAX_ERRORS = 0.1  # of 15 words, one
 # A listener interrupts after a moment. A socket is sent no more than the lead until then; over HTTP
 # a sentence at a time is fetched as fast as it is made, which may be most of the reply.
-MAX_BARGED_S = {"cartesia": 12.0, "openai": 120.0}
+MAX_BARGED_S = {"cartesia": 12.0, "elevenlabs": 12.0, "openai": 120.0}
 
 
-@pytest.mark.parametrize("service", ["cartesia", "openai", "openai-opus"])
+@pytest.mark.parametrize("service", ["cartesia", "elevenlabs-pcm_24000", "openai", "openai-opus"])
 def test_livekit(client, server, ears, service):
     """Turns are whole and understood, before and after an interruption; that stops the engine."""
     before = server.cancelled()
@@ -23,12 +23,19 @@ def test_livekit(client, server, ears, service):
     for name in ("again.pcm", "after.pcm"):
         assert len(client.pcm(name)) / 24_000 == pytest.approx(len(samples) / 24_000, rel=0.2), name
     assert said["emoji"] > 0
-    if service == "cartesia":
+    if not service.startswith("openai"):
         assert said["words"].split() == TEXT.split()
-    assert server.is_quiet() and server.cancelled() == before + 1
+    more = 0
+    if service.startswith("elevenlabs"):
+        more = 1  # of its own: interrupted while text came, on a socket that stays open
+        assert said["stopped"] == 1 and "heart" in said["voices"]
+        names = ("reconnected", "mp3_22050_32", "opus_48000_64", "chunked")
+        lengths = [said[name] for name in names]
+        assert lengths == pytest.approx([lengths[0]] * 4, rel=0.2) and lengths[0] > 1.5
+    assert server.is_quiet() and server.cancelled() == before + 1 + more
 
 
-@pytest.mark.parametrize("service", ["cartesia", "openai"])
+@pytest.mark.parametrize("service", ["cartesia", "elevenlabs", "openai"])
 def test_pipecat(client, server, ears, service):
     """A turn is understood and its words come; an interruption stops, and the next turn speaks."""
     before = server.cancelled()
@@ -38,5 +45,11 @@ def test_pipecat(client, server, ears, service):
     assert ears.word_errors(samples, 24_000) <= MAX_ERRORS
     assert said["words"] == TEXT.split() and said["errors"] == []
     assert said["barged_words"][-len(TEXT.split()) :] == TEXT.split()
-    assert len(samples) / 24_000 < said["barged_s"] < MAX_BARGED_S[service]
+    length_s = len(samples) / 24_000
+    assert length_s < said["barged_s"] < MAX_BARGED_S[service]
+    if service == "elevenlabs":
+        assert said["talking_errors"] == [] and length_s < said["talking_s"] < 12.0
+        assert said["lost_s"] == pytest.approx(2 * length_s, rel=0.2)
+        assert said["http_s"] == pytest.approx(length_s, rel=0.2)
+        assert said["http_words"] == TEXT.split() and said["http_errors"] == []
     assert server.is_quiet() and server.cancelled() >= before + 1

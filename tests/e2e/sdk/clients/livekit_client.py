@@ -22,6 +22,11 @@ def make(session):
         from livekit.plugins import cartesia
 
         return cartesia.TTS(api_key=KEY, base_url=URL, http_session=session)
+    if SERVICE.startswith("elevenlabs"):
+        from livekit.plugins import elevenlabs
+
+        form = {"encoding": SERVICE.partition("-")[2]} if "-" in SERVICE else {}
+        return elevenlabs.TTS(api_key=KEY, base_url=URL + "/v1", http_session=session, **form)
     from livekit.plugins import openai
 
     form = {} if SERVICE == "openai" else {"response_format": SERVICE.removeprefix("openai-")}
@@ -60,7 +65,45 @@ async def main():
         await turn(tts, LONG, interrupt=True)
         after, _, _ = await turn(tts, TEXT)
         (OUT / "after.pcm").write_bytes(after)
+        if SERVICE.startswith("elevenlabs"):
+            await elevenlabs(tts, session)
         await tts.aclose()
+
+
+async def elevenlabs(tts, session):
+    """Interrupted while text still comes; sockets that change or are lost; other formats; lists."""
+    from livekit.plugins import elevenlabs
+
+    async def speaking():
+        async with session.get(URL + "/metrics", headers={"xi-api-key": KEY}) as response:
+            lines = (await response.text()).splitlines()
+        return [float(line.split()[1]) for line in lines if line.startswith("rtts_engine_utt")][0]
+
+    tts.update_options(voice_id="another")  # which is another socket
+    stream = tts.stream()
+    stream.push_text(LONG)
+    async for _ in stream:
+        break
+    await asyncio.sleep(0.2)
+    before = await speaking()  # the reply before may still be, which was left without a word
+    await stream.aclose()
+    await asyncio.sleep(0.5)
+    said["stopped"] = before - await speaking()
+    await tts._TTS__current_connection._ws.close()
+    await asyncio.sleep(0.1)
+    short = TEXT.split(".")[0] + "."
+    again, _, _ = await turn(tts, short)
+    said["reconnected"] = len(again) / 48_000
+    for encoding in ("mp3_22050_32", "opus_48000_64"):
+        other = elevenlabs.TTS(
+            api_key=KEY, base_url=URL + "/v1", http_session=session, encoding=encoding
+        )
+        audio, _, rate = await turn(other, short)
+        said[encoding] = len(audio) / 2 / rate
+        await other.aclose()
+    audio = b"".join([bytes(event.frame.data) async for event in tts.synthesize(short)])
+    said["chunked"] = len(audio) / 48_000
+    said["voices"] = [voice.id for voice in await tts.list_voices()]
 
 
 asyncio.run(main())

@@ -9,6 +9,7 @@ import os
 import sys
 from pathlib import Path
 
+import aiohttp
 from loguru import logger
 from pipecat.frames.frames import (
     ErrorFrame,
@@ -35,6 +36,10 @@ def make():
         return Service(
             api_key=KEY, url=WS_URL + "/tts/websocket", settings=Service.Settings(voice="v")
         )
+    if SERVICE == "elevenlabs":
+        from pipecat.services.elevenlabs.tts import ElevenLabsTTSService as Service
+
+        return Service(api_key=KEY, url=WS_URL, settings=Service.Settings(voice="v", speed=1.0))
     from pipecat.services.openai.tts import OpenAITTSService as Service
 
     return Service(api_key=KEY, base_url=URL + "/v1", settings=Service.Settings(voice="alloy"))
@@ -48,9 +53,11 @@ def reply(text, seconds):
     ]  # fmt: skip
 
 
-async def heard(frames):
+async def heard(frames, service=None):
     down, up = await run_test(
-        make(), frames_to_send=frames, pipeline_params=PipelineParams(audio_out_sample_rate=24000)
+        service or make(),
+        frames_to_send=frames,
+        pipeline_params=PipelineParams(audio_out_sample_rate=24000),
     )
     audio = b"".join(frame.audio for frame in down if isinstance(frame, TTSAudioRawFrame))
     words = [frame.text for frame in down if isinstance(frame, TTSTextFrame)]
@@ -66,7 +73,37 @@ async def main():
     audio, words, errors = await heard(frames)
     said |= {"barged_s": len(audio) / 48_000, "barged_words": " ".join(words).split()}
     said["errors"] += errors
+    if SERVICE == "elevenlabs":
+        said |= await elevenlabs()
     print(json.dumps(said))
+
+
+async def elevenlabs():
+    """Interrupted while text still comes; a socket that is lost; their service over HTTP."""
+    from pipecat.services.elevenlabs.tts import ElevenLabsHttpTTSService as Http
+
+    talking = [LLMFullResponseStartFrame(), *(LLMTextFrame(word + " ") for word in LONG.split())]
+    frames = [*talking, SleepFrame(sleep=0.6), InterruptionFrame(), *reply(TEXT, 1.5)]
+    audio, _, errors = await heard(frames)
+    said = {"talking_s": len(audio) / 48_000, "talking_errors": errors}
+
+    service = make()
+
+    async def lose():
+        await asyncio.sleep(1.6)
+        await service._websocket.close()
+
+    losing = asyncio.create_task(lose())
+    audio, _, _ = await heard([*reply(TEXT, 2.0), *reply(TEXT, 1.5)], service)
+    await losing
+    said["lost_s"] = len(audio) / 48_000
+
+    async with aiohttp.ClientSession() as session:
+        service = Http(
+            api_key=KEY, base_url=URL, aiohttp_session=session, settings=Http.Settings(voice="v")
+        )
+        audio, words, errors = await heard(reply(TEXT, 1.5), service)
+    return said | {"http_s": len(audio) / 48_000, "http_words": words, "http_errors": errors}
 
 
 asyncio.run(main())
