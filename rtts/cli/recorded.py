@@ -8,8 +8,8 @@ from __future__ import annotations
 import csv
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,6 +20,11 @@ from rtts.cli.failure import CommandError
 NEEDED = ("timestamp", "characters", "first_packet_ms", "error")
 # Fewer pairs say nothing about a correlation.
 MIN_PAIRS = 5
+# More of anything (30 years in milliseconds), or another century, is no measurement: a torn row or
+# a foreign one.
+MOST = 1e12
+YEARS = range(1970, 2100)
+STAGES = ("split", "queue", "engine", "encode", "send")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +34,8 @@ class Reply:
     Attributes:
         at: When it ended, UTC.
         missed: Whether it missed its budget; None without audio.
-        stages_ms: By stage, those that the file has.
+        guilty_stage: If it did: the stage that the server found guilty, or by another budget than
+            the server's the longest one; "" where the file does not tell.
     """
 
     at: datetime
@@ -48,7 +54,6 @@ class Reply:
     missed: bool | None
     guilty_stage: str
     client_first_sound_ms: float | None
-    stages_ms: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,64 +121,91 @@ def read(paths: Iterable[Path], budget_ms: float | None = None) -> tuple[list[Re
 
 def _rows(path: Path, budget_ms: float | None) -> Iterator[Reply | None]:
     try:
-        with path.open(encoding="utf-8", errors="replace", newline="") as file:
-            # A power cut can leave zeros at the end of a file.
-            rows = csv.DictReader(line.replace("\0", "") for line in file)
-            missing = [name for name in NEEDED if name not in (rows.fieldnames or ())]
+        with path.open(encoding="utf-8-sig", errors="replace") as file:
+            columns = _cells(file.readline())
+            missing = [name for name in NEEDED if name not in columns]
             if missing:
                 raise CommandError(
                     f"{path} is no recording of rtts serve --record: no column {missing[0]}"
                 )
-            for row in rows:
-                yield _reply(row, budget_ms)
+            for line in file:
+                # A power cut can leave zeros at the end of a file.
+                if line := line.strip("\0\n"):
+                    yield _reply(columns, _cells(line), budget_ms)
     except OSError as error:
         raise CommandError(f"{path}: {error.strerror}") from error
-    except csv.Error as error:
-        raise CommandError(f"{path} is no CSV file: {error}") from error
 
 
-def _reply(row: dict[str, str | None], budget_ms: float | None) -> Reply | None:
-    if None in row.values():  # torn: written while the power went
-        return None
+def _cells(line: str) -> list[str]:
+    """A line is a row, so that a quote which a torn one leaves open takes no other with it."""
     try:
-        first_ms = _number(row.get("first_packet_ms"))
+        return next(csv.reader((line,)), [])
+    except csv.Error:  # no row of ours is that long
+        return []
+
+
+def _reply(columns: Sequence[str], cells: Sequence[str], budget_ms: float | None) -> Reply | None:
+    if len(cells) != len(columns):  # torn: written while the power went
+        return None
+    row = dict(zip(columns, cells, strict=True))
+    try:
+        first_ms = _number(row["first_packet_ms"])
         budget = _number(row.get("budget_ms")) if budget_ms is None else budget_ms
-        hit = _number(row.get("cache_hit"))
-        at = datetime.fromisoformat(row["timestamp"] or "")
+        missed = None if first_ms is None or budget is None else first_ms > budget
+        hit, characters = _number(row.get("cache_hit")), _number(row["characters"])
+        if characters is None:
+            return None
+        error = _word(row["error"])
         return Reply(
-            at=at if at.tzinfo else at.replace(tzinfo=UTC),
-            characters=int(row["characters"] or ""),
-            voice=row.get("voice") or "",
-            language=row.get("language") or "",
+            at=_time(row["timestamp"]),
+            characters=int(characters),
+            voice=_word(row.get("voice")),
+            language=_word(row.get("language")),
             first_packet_ms=first_ms,
             total_ms=_number(row.get("total_ms")),
             rtf=_number(row.get("rtf")),
             audio_s=_number(row.get("audio_s")) or 0.0,
             cache_hit=None if hit is None else bool(hit),
             underruns=int(_number(row.get("underruns")) or 0),
-            error=row["error"] or "",
-            outcome=row.get("outcome") or ("error" if row["error"] else "completed"),
+            error=error,
+            outcome=_word(row.get("outcome")) or ("error" if error else "completed"),
             budget_ms=budget,
-            missed=None if first_ms is None or budget is None else first_ms > budget,
-            guilty_stage=row.get("guilty_stage") or "",
+            missed=missed,
+            guilty_stage=_guilty_stage(row) if missed else "",
             client_first_sound_ms=_number(row.get("client_first_sound_ms")),
-            stages_ms={
-                name.removesuffix("_ms"): value
-                for name in ("split_ms", "queue_ms", "engine_ms", "encode_ms", "send_ms")
-                if (value := _number(row.get(name))) is not None
-            },
         )
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, OverflowError):
         return None  # counted and told
+
+
+def _guilty_stage(row: Mapping[str, str]) -> str:
+    if told := _word(row.get("guilty_stage")):
+        return told
+    took_ms = {stage: _number(row.get(f"{stage}_ms")) or 0.0 for stage in STAGES}
+    longest = max(STAGES, key=lambda stage: took_ms[stage])
+    return longest if took_ms[longest] else ""
+
+
+def _time(text: str) -> datetime:
+    at = datetime.fromisoformat(text)
+    at = at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+    if at.year not in YEARS:
+        raise ValueError(text)
+    return at
 
 
 def _number(text: str | None) -> float | None:
     if not text:
         return None
     value = float(text)
-    if not math.isfinite(value):
+    if not 0 <= value < MOST:  # nor what is not a number
         raise ValueError(text)
     return value
+
+
+def _word(text: str | None) -> str:
+    """What a terminal may be shown."""
+    return "?" if text and not text.isprintable() else text or ""
 
 
 def spread(values: Sequence[float]) -> Spread | None:
@@ -217,13 +249,8 @@ def _measured(values: Iterable[float | None]) -> Spread | None:
 
 
 def _guilty(replies: Sequence[Reply]) -> Counter[str]:
-    """Misses by stage; judged by another budget than the server's the longest stage is guilty."""
-    return Counter(
-        reply.guilty_stage
-        or max(reply.stages_ms, key=lambda stage: reply.stages_ms[stage], default="unknown")
-        for reply in replies
-        if reply.missed
-    )
+    """Misses by stage."""
+    return Counter(reply.guilty_stage or "unknown" for reply in replies if reply.missed)
 
 
 def window(replies: Sequence[Reply]) -> Window:

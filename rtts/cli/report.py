@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     from rtts.cli.recorded import Reply, Spread, Summary
 
+# More dots than that cover each other, and a million take a minute.
+MOST_DOTS = 20_000
+
 _MORE = """
 
 FILE is what `rtts serve --record FILE.csv` wrote; name the files put aside too (FILE.csv.1, ...)
@@ -141,9 +144,14 @@ def draw(replies: Sequence[Reply], summary: Summary, path: Path) -> None:
     over_time, shape, length, late = figure.subplots(2, 2).flat
     timed = [reply for reply in replies if reply.first_packet_ms is not None]
     latencies = [reply.first_packet_ms for reply in timed]
-    colours = ["#c0392b" if reply.missed else "#2471a3" for reply in timed]
-    over_time.scatter([reply.at for reply in timed], latencies, s=6, c=colours)
-    over_time.set(title="first packet (red: late)", ylabel="ms", ylim=(0, None))
+    step = 1 + len(timed) // MOST_DOTS
+    for colour, is_late in (("#2471a3", False), ("#c0392b", True)):
+        dots = [reply for reply in timed if bool(reply.missed) is is_late][::step]
+        dots_ms = [reply.first_packet_ms for reply in dots]
+        over_time.scatter([reply.at for reply in dots], dots_ms, s=6, c=colour)
+        length.scatter([reply.characters for reply in dots], dots_ms, s=6, c=colour)
+    some = f", one dot for {step}" if step > 1 else ""
+    over_time.set(title=f"first packet (red: late{some})", ylabel="ms", ylim=(0, None))
     over_time.tick_params(axis="x", rotation=30)
     shape.hist(latencies, bins=min(60, max(5, len(latencies) // 5)), color="#2471a3")
     shape.set(title="distribution", xlabel="ms", ylabel="replies")
@@ -152,7 +160,6 @@ def draw(replies: Sequence[Reply], summary: Summary, path: Path) -> None:
             value = getattr(summary.first_packet_ms, name)
             shape.axvline(value, color=colour, label=f"{name} {value:.0f} ms")
         shape.legend()
-    length.scatter([reply.characters for reply in timed], latencies, s=6, c=colours)
     length.set(
         title=f"against length: {_correlated(summary.length_correlation)}",
         xlabel="characters",

@@ -96,7 +96,7 @@ def test_another_budget_is_judged_anew(recorded, capsys):
 
 def test_several_files_are_one(recorded, tmp_path, capsys):
     """Files put aside are read with the newest, in the order of time."""
-    other = written(tmp_path / "r.csv.1", [record(ended_at=500.0)])
+    other = written(tmp_path / "r.csv.1", [record(started_at=499.0, ended_at=500.0)])
     found = json.loads(report(capsys, recorded, other, "--json"))
     assert found["replies"] == 101 and found["begun"].startswith("2026-11-30T01:01:40")
 
@@ -107,6 +107,54 @@ def test_bad_rows_cost_themselves(recorded, capsys):
         file.write(b"2026-11-30T01:00:00Z,12,heart\n\x00\x00\xff\xfe,,,\nnow,x,y,z,nan,inf\n")
     text = report(capsys, recorded)
     assert "100 replies" in text and "rows could not be read" in text
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        *(("first_packet_ms", value) for value in ("1e308", "-5", "nan", "inf", "9" * 400)),
+        *(("characters", value) for value in ("9" * 400, "-1", "", "12.x")),
+        *(("audio_s", "1e308"), ("rtf", "1e308"), ("underruns", "-3"), ("underruns", "1e308")),
+        *(("timestamp", f"{year}-01-01T00:00:00Z") for year in ("0001", "9999")),
+        ("timestamp", "9999-12-31T23:59:59-23:00"),
+        ("voice", "x" * 200_000),
+        ("voice", '"open'),
+        ("codec", "opus,and,more"),
+    ],
+)
+def test_nonsense_costs_its_row(recorded, tmp_path, capsys, column, value):
+    """A row that no server writes is counted, and spoils neither figures nor picture nor others."""
+    honest = json.loads(report(capsys, recorded, "--json"))
+    head, *rows = recorded.read_text().splitlines()
+    cells = rows[50].split(",")
+    cells[COLUMNS.index(column)] = value
+    nonsense = ",".join(cells)
+    recorded.write_text("\n".join([head, *rows[:60], nonsense, nonsense, *rows[60:]]) + "\n")
+    picture = ["--png", tmp_path / "r.png"] if column == "timestamp" else []
+    found = json.loads(report(capsys, recorded, *picture, "--json"))
+    assert found == honest | {"unread": 2}
+
+
+def test_two_rows_in_one_line_are_no_row(recorded, capsys):
+    """However much of a row was written when the power went, what was appended to it is not read."""
+    head, first, second, *_ = recorded.read_text().splitlines()
+    for kept in range(1, len(first)):
+        recorded.write_text(f"{head}\n{first[:kept]}{second}\n{second}\n")
+        assert "1 replies" in (text := report(capsys, recorded)) and "; 1 rows" in text, kept
+
+
+def test_a_terminal_is_shown_words(recorded, capsys):
+    """Control characters in a file do not reach the terminal."""
+    recorded.write_text(recorded.read_text().replace("utterance_failed", "\x1b[31mred"))
+    text = report(capsys, recorded)
+    assert "\x1b" not in text and "codes: ? 4" in text
+
+
+def test_a_file_saved_by_a_spreadsheet_is_read(recorded, capsys):
+    """With a byte order mark and with CRLF it is the same recording."""
+    plain = report(capsys, recorded)
+    recorded.write_bytes(b"\xef\xbb\xbf" + recorded.read_bytes().replace(b"\n", b"\r\n"))
+    assert report(capsys, recorded) == plain
 
 
 @pytest.mark.parametrize(
