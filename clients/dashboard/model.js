@@ -99,6 +99,8 @@ export class Model {
     switch (message.type) {
       case "stats":
         this.stats = message;
+        // Another server, or this one begun anew, after its clock was set back.
+        this.points = this.points.filter((point) => point.t <= message.time_ms);
         if (message.point) this.addPoint(message.point);
         break;
       case "history": // also after a reconnect: what is known already is not added again
@@ -139,7 +141,13 @@ export class Model {
     const index = this.requests.findLastIndex(
       (each) => each.session === report.session && each.ctx === report.ctx,
     );
-    if (index >= 0) this.requests[index] = { ...this.requests[index], ...report, type: "request" };
+    if (index < 0) return;
+    const known = this.requests[index];
+    const request = { ...known, ...report, type: "request" };
+    for (const name of ["client_underruns", "client_stalled_ms"]) {
+      if (report[name] !== undefined) request[name] = (known[name] ?? 0) + report[name];
+    }
+    this.requests[index] = request;
   }
 
   /** The sum of the last seconds. */

@@ -148,7 +148,7 @@ export class Requests {
     const [words, kind] = verdict(request);
     const button = document.createElement("button");
     button.type = "button";
-    button.textContent = request.ctx;
+    button.textContent = request.ctx.trim() ? request.ctx : JSON.stringify(request.ctx);
     button.setAttribute("aria-expanded", "false");
     button.addEventListener("click", () => this.toggle(request, row, button));
     const head = document.createElement("th");

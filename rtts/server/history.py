@@ -22,6 +22,8 @@ MAX_REQUESTS = 100
 # Verdicts kept for clients that report after their context: at 1,000 contexts a minute, 30 s.
 MAX_VERDICTS = 512
 WINDOW_S = 60
+# What a client's later reports add to, see `ClientReport`.
+_GROWING = ("client_underruns", "client_stalled_ms")
 
 Message = dict[str, Any]
 
@@ -138,7 +140,13 @@ class History:
         """
         known = self._verdicts.get((report.session, report.ctx))
         first_packet_s = report.first_packet_s
-        self._take_client(first_packet_s, report.first_sound_s, report.underruns, report.stalled_s)
+        has_reported = known is not None and any(name.startswith("client_") for name in known[2])
+        is_dry = known is not None and bool(known[2].get("client_underruns"))
+        self._take_client(
+            *(first_packet_s, report.first_sound_s, report.underruns, report.stalled_s),
+            is_new=not has_reported,
+            is_dry=not is_dry,
+        )
         if known is None:
             return False
         budget_s, is_hit, request = known
@@ -148,7 +156,11 @@ class History:
         if is_late:
             self._second.misses["client"] += 1
             request["client_late"] = True
-        request |= {name: message[name] for name in message if name.startswith("client_")}
+        for name in message:
+            if name in _GROWING:
+                request[name] = request.get(name, 0) + message[name]
+            elif name.startswith("client_"):
+                request[name] = message[name]
         return is_late
 
     def _take_client(
@@ -157,18 +169,22 @@ class History:
         first_sound_s: float | None,
         underruns: int | None,
         stalled_s: float | None,
+        *,
+        is_new: bool = True,
+        is_dry: bool = True,
     ) -> None:
+        """Count figures; the client's first of its context, and the first that say it ran dry."""
         second = self._second
         figures = (first_packet_s, first_sound_s, underruns, stalled_s)
         if all(figure is None for figure in figures):
             return
-        second.client_reports += 1
+        second.client_reports += is_new
         if first_packet_s is not None:
             second.client_first_packet[bucket_of(first_packet_s)] += 1
         if first_sound_s is not None:
             second.client_first_sound[bucket_of(first_sound_s)] += 1
         second.client_underruns += underruns or 0
-        second.dry_players += bool(underruns)
+        second.dry_players += is_dry and bool(underruns)
         second.client_stalled_s += stalled_s or 0.0
 
     def close_second(self, errors: Mapping[str, int], gauges: Message) -> Message:

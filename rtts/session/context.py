@@ -8,7 +8,8 @@ client did wrong and its session answers them. Time is an argument, nothing here
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from rtts.audio.formats import AudioFormat
 from rtts.engine.interface import (
@@ -421,12 +422,22 @@ class Context:
         self._work(now)
         self._grant(now)
 
-    def note_figures(self, report: ClientReport) -> None:
-        """Remember what the client measured; the last value of each counts."""
+    def note_figures(self, report: ClientReport) -> ClientReport:
+        """Remember what the client measured; the last value of each counts.
+
+        Returns:
+            What was not known before: a latency once, of what grows the growth.
+        """
+        news: dict[str, Any] = {}
         for name in ("first_packet_s", "first_sound_s", "underruns", "stalled_s"):
-            value = getattr(report, name)
-            if value is not None:
-                self.client_figures[name] = value
+            value, known = getattr(report, name), self.client_figures.get(name)
+            if value is None:
+                continue
+            self.client_figures[name] = value
+            if known is not None:
+                growth = value - known if name in ("underruns", "stalled_s") else 0
+                news[name] = growth if growth > 0 else None
+        return replace(report, **news)
 
     def set_blocked(self, is_blocked: bool, now: float) -> None:
         """The transport's buffer filled up or drained."""

@@ -176,8 +176,9 @@ class Reception:
         context = self._find(message.ctx)
         report = wording.client_report(self._session_id, message)
         if context is None:
-            if report.has_figures:
-                self.reports.append(report)
+            ended = self._roster.ended.get(message.ctx)
+            if ended is not None and (news := ended.note_figures(report)).has_figures:
+                self.reports.append(news)
             return
         context.note_figures(report)
         if message.played_ms is not None:

@@ -75,7 +75,11 @@ class UtteranceRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientReport:
-    """What a client measured itself. Untrusted: ranges are checked, nothing is scheduled by it."""
+    """What a client measured itself. Untrusted: ranges are checked, nothing is scheduled by it.
+
+    After its context's end: what was not known before; `underruns` and `stalled_s` are what came
+    to those known.
+    """
 
     session: str
     ctx: str

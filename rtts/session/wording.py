@@ -35,6 +35,9 @@ from rtts.text import Segment
 if TYPE_CHECKING:
     from rtts.session.context import Context
 
+# Of one context, however long it is; more is no player's.
+MOST_UNDERRUNS = 10_000
+
 _Reason = Literal["completed", "cancelled", "error", "expired", "shutdown"]
 
 
@@ -276,7 +279,7 @@ def client_report(session_id: str, message: Playback) -> ClientReport:
         ctx=message.ctx,
         first_packet_s=seconds(message.first_packet_ms),
         first_sound_s=seconds(message.first_sound_ms),
-        underruns=message.underruns,
+        underruns=None if message.underruns is None else min(message.underruns, MOST_UNDERRUNS),
         stalled_s=seconds(message.stalled_ms),
         output_latency_s=seconds(message.output_latency_ms),
     )

@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from rtts.metrics import STAGES
 from rtts.server.history import MAX_POINTS, MAX_REQUESTS, MAX_VERDICTS, WINDOW_S, History
+from rtts.server.records import client_fields
+from rtts.session import ClientReport
 from tests.server.test_records import record
+
+
+def client_report(**figures) -> ClientReport:
+    nothing = dict.fromkeys(
+        ("first_packet_s", "first_sound_s", "underruns", "stalled_s", "output_latency_s")
+    )
+    return ClientReport(session=record().session, ctx=record().ctx, **nothing | figures)
 
 
 def take(history: History, made) -> None:
@@ -59,6 +68,25 @@ def test_points_add_up_to_the_records(seconds):
     assert window.contexts == len(everything)
     assert window.cold == sum(not each.voice_cached for each in everything)
     assert window.stalled == sum(each.stalls > 0 for each in everything)
+
+
+def test_a_client_is_one_client_however_often_it_reports():
+    """Three reports of one reply are one client of one that ran dry, and the request has their sum."""
+    history = History()
+    take(history, record())
+    for figures in (
+        {"first_packet_s": 0.02},
+        {"first_sound_s": 0.05},
+        {"underruns": 2},
+        {"underruns": 1},
+    ):
+        report = client_report(**figures)
+        history.take_client(report, client_fields(report))
+    history.close_second({}, {})
+    window = history.window()
+    assert (window.client_reports, window.client_underruns) == (1, 1)
+    (request,) = history.message()["requests"]
+    assert request["client_underruns"] == 3 and request["client_first_sound_ms"] == 50.0
 
 
 def test_the_window_is_a_minute():

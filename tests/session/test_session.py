@@ -469,6 +469,38 @@ def test_figures_alone_are_no_position():
     assert record.client_underruns == 1
 
 
+def test_a_figure_counts_once():
+    """However often a client repeats its figures after the end, what comes of them is the last ones."""
+    world = World()
+    world.send(Text(ctx="a", text=LONG, end=True))
+    world.send(Playback(ctx="a", first_packet_ms=20.0, underruns=1))
+    world.advance(90)
+    (record,) = world.session.take_records()
+    for _ in range(3):
+        world.send(Playback(ctx="a", first_packet_ms=20.0, first_sound_ms=50.0, underruns=4))
+    world.send(Playback(ctx="a", underruns=3, stalled_ms=0.0))
+    late = world.session.take_records()
+    assert record.client_underruns + sum(each.underruns or 0 for each in late) == 4
+    assert [each.first_sound_s for each in late if each.first_sound_s is not None] == [0.05]
+    assert all(each.first_packet_s is None for each in late)
+
+
+def test_what_no_player_counts_is_not_believed():
+    """One client's nonsense does not end what a counter of all clients can count."""
+    world = World()
+    world.send(Text(ctx="a", text=LONG, end=True), Playback(ctx="a", underruns=2**53 - 1))
+    world.advance(90)
+    (record,) = world.session.take_records()
+    assert record.client_underruns == 10_000
+
+
+def test_who_was_refused_has_no_figures():
+    """A context that never was reports nothing."""
+    world = World()
+    world.send(Start(ctx="a", voice="nobody"), Playback(ctx="a", first_sound_ms=50.0))
+    assert world.session.take_records() == []
+
+
 def test_a_full_transport_stops_production():
     """With the transport's buffer over the mark nothing more is granted until it drains."""
     world = World(SessionOptions(delivery_markers=False))

@@ -492,6 +492,10 @@ async def test_every_point_is_in_its_bin(browser):
                     }
                     if (model.sum(60).points !== 60) wrong.push("sum");
                     if (model.points.length !== 900) wrong.push("unbounded");
+                    const back = end - 1e7; // a restart, with the clock set back
+                    model.take({ type: "stats", time_ms: back });
+                    model.take({ type: "stats", time_ms: back + 1000, point: { t: back + 1000 } });
+                    if (model.points.length !== 1) wrong.push("stuck in the future");
                 }
                 return wrong;
             }"""
