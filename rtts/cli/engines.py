@@ -61,7 +61,7 @@ def _host(settings: Settings, *, is_brief: bool) -> str:
 
 
 def _cores(
-    settings: Settings, *, takes_voices: bool
+    settings: Settings, *, takes_voices: bool = False
 ) -> tuple[Callable[..., EngineCore], list[tuple[object, ...]]]:
     """What makes a core, and its arguments for each device; both can go to another process."""
     if settings.engine.kind == "tone":

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -27,6 +28,7 @@ def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
     monkeypatch.setenv("RTTS_ENGINE_KIND", "tone")
     monkeypatch.setenv("RTTS_SERVER_PORT", str(unused_port()))
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{ROOT / 'clients/python'}")
@@ -84,3 +86,23 @@ def spawn() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
             if pipe is not None:
                 pipe.close()
         process.wait()
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    """A command in this process sets logging up for itself; the next test is none of its business."""
+    root, named = (
+        logging.getLogger(),
+        [logging.getLogger(n) for n in ("uvicorn", "websockets", "asyncio")],
+    )
+    level, handlers, levels = root.level, list(root.handlers), [each.level for each in named]
+    yield
+    for handler in list(root.handlers):
+        if handler not in handlers:
+            root.removeHandler(handler)
+    for handler in handlers:
+        if handler not in root.handlers:
+            root.addHandler(handler)
+    root.setLevel(level)
+    for each, before in zip(named, levels, strict=True):
+        each.setLevel(before)

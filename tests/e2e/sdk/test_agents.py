@@ -46,7 +46,8 @@ def test_pipecat(client, server, ears, service):
     assert said["words"] == TEXT.split() and said["errors"] == []
     assert said["barged_words"][-len(TEXT.split()) :] == TEXT.split()
     length_s = len(samples) / 24_000
-    assert length_s < said["barged_s"] < MAX_BARGED_S[service]
+    # On a busy machine the interruption may come before the first sound of the long reply.
+    assert length_s <= said["barged_s"] < MAX_BARGED_S[service]
     if service == "elevenlabs":
         assert said["talking_errors"] == [] and length_s < said["talking_s"] < 12.0
         assert said["lost_s"] == pytest.approx(2 * length_s, rel=0.2)
