@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import logging
+import os
 import queue
 import threading
 from collections.abc import Callable
@@ -55,8 +56,10 @@ class Recording:
             on_lost: Called on any thread for each row that was not written.
 
         Raises:
-            ConfigError: The file cannot be written.
+            ConfigError: The file cannot be written, or is none: a pipe would wait for its reader.
         """
+        if path.exists() and not path.is_file():
+            raise ConfigError(f"server.record_file: {path} is not a regular file")
         self.lost = 0
         self.trouble = ""
         self._epoch_s = epoch_s
@@ -126,6 +129,12 @@ class _Rows(RotatingFileHandler):
         if stream.tell() == 0:
             stream.write(_line(COLUMNS) + "\n")
             stream.flush()
+            return stream
+        with Path(self.baseFilename).open("rb") as file:
+            file.seek(-1, os.SEEK_END)
+            is_torn = file.read() != b"\n"  # in the row during which the power went
+        if is_torn:
+            stream.write("\n")
         return stream
 
     def emit(self, record: logging.LogRecord) -> None:

@@ -149,8 +149,10 @@ _REJECTED = ("overloaded", "engine_dead")
 
 
 def _exemplar(traceparent: str) -> dict[str, str] | None:
-    """The trace an OpenMetrics scraper links a latency to."""
-    return {"trace_id": traceparent[3:35]} if traceparent else None
+    """The trace an OpenMetrics scraper links a latency to, if it is one, and one that is kept."""
+    trace_id, flags = traceparent[3:35], traceparent[53:55]
+    is_kept = bool(trace_id.strip("0")) and bool(int(flags or "0", 16) & 1)
+    return {"trace_id": trace_id} if is_kept else None
 
 
 def _outcome(record: UtteranceRecord) -> str:

@@ -1,6 +1,6 @@
 """Each finished context as an OpenTelemetry span, with the stages of its first packet as children.
 
-Spans are made afterwards, from the record, so that speech waits for nothing; the SDK sends them from
+The engine's parts, where known, are children of its stage. Spans are made afterwards, from the record, so that speech waits for nothing; the SDK sends them from
 a thread of its own. A context's `traceparent` makes its span a part of the client's trace. Only
 imported when `server.otlp_endpoint` is set; needs the extra `otel`.
 """
@@ -14,7 +14,10 @@ from rtts.errors import ConfigError
 from rtts.session import UtteranceRecord
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from opentelemetry.sdk.trace.export import SpanExporter
+    from opentelemetry.trace import Span
 
 
 class Tracing:
@@ -69,15 +72,24 @@ class Tracing:
         )
         if record.reason == "error":
             span.set_status(self._api.Status(self._api.StatusCode.ERROR, record.code))
-        within = self._api.set_span_in_context(span)
-        at = record.received_at
-        for stage, seconds in record.stages.items():
-            child = self._tracer.start_span(
-                f"rtts.{stage}", context=within, start_time=self._ns(at)
-            )
+        stages = self._add_row(span, record.stages, record.received_at)
+        if "engine" in stages:
+            engine, began_at = stages["engine"]
+            self._add_row(engine, record.parts, began_at)
+        span.end(end_time=self._ns(record.ended_at))
+
+    def _add_row(
+        self, parent: Span, took_s: Mapping[str, float], at: float
+    ) -> dict[str, tuple[Span, float]]:
+        """Children one after the other; returns each, by name, with the time at which it began."""
+        within = self._api.set_span_in_context(parent)
+        made = {}
+        for name, seconds in took_s.items():
+            child = self._tracer.start_span(f"rtts.{name}", context=within, start_time=self._ns(at))
+            made[name] = child, at
             at += seconds
             child.end(end_time=self._ns(at))
-        span.end(end_time=self._ns(record.ended_at))
+        return made
 
     def close(self) -> None:
         """Send what waits; the collector gets the SDK's time to answer."""

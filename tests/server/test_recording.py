@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import errno
+import os
 import threading
 
 import httpx
@@ -88,6 +89,28 @@ def test_a_place_that_cannot_be_written_is_a_setting_that_is_wrong(tmp_path):
     """It ends the start, and names the setting."""
     with pytest.raises(ConfigError, match="server.record_file"):
         opened(tmp_path / "nowhere" / "a.csv")
+
+
+def test_a_pipe_is_no_file(tmp_path):
+    """Opening one would hold the server up until somebody reads it."""
+    os.mkfifo(tmp_path / "a.csv")
+    with pytest.raises(ConfigError, match="not a regular file"):
+        opened(tmp_path / "a.csv")
+
+
+def test_a_torn_row_takes_no_other_with_it(tmp_path):
+    """After a power cut in mid-row the next row has a line of its own."""
+    path = tmp_path / "a.csv"
+    for _ in range(2):
+        recording = opened(path)
+        recording.take(record())
+        recording.close()
+        path.write_bytes(path.read_bytes()[:-30])
+    recording = opened(path)
+    recording.take(record())
+    recording.close()
+    replies, unread = read([path])
+    assert (len(replies), unread) == (1, 2)
 
 
 def test_a_full_disk_costs_rows_and_is_told_once(tmp_path, monkeypatch, caplog):

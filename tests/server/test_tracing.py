@@ -52,6 +52,19 @@ def test_stages_are_children_in_a_row(spans):
     assert total_s == pytest.approx(sum(stages.values()), abs=1e-6)
 
 
+def test_the_engines_parts_are_children_of_its_stage(spans):
+    """They begin where it begins, and stand within it."""
+    stages, parts = {"queue": 0.002, "engine": 0.006}, {"prefill": 0.001, "codec": 0.004}
+    made = spans(record(stages=stages, parts=parts, received_at=1000.4))
+    by_name = {span.name: span for span in made}
+    engine = by_name["rtts.engine"]
+    for part in ("rtts.prefill", "rtts.codec"):
+        assert by_name[part].parent.span_id == engine.context.span_id
+    assert by_name["rtts.prefill"].start_time == engine.start_time
+    assert by_name["rtts.prefill"].end_time == by_name["rtts.codec"].start_time
+    assert by_name["rtts.codec"].end_time <= engine.end_time
+
+
 def test_it_joins_the_clients_trace(spans):
     """With traceparent the span belongs to that trace; without, or with zeros, to one of its own."""
     joined, alone, zeros = (
@@ -82,6 +95,14 @@ def test_latency_links_to_its_trace(book):  # noqa: F811
     body, _ = book.metrics.expose("application/openmetrics-text; version=1.0.0")
     lines = [line for line in body.decode().splitlines() if "first_packet_seconds_bucket" in line]
     assert [line for line in lines if f'# {{trace_id="{TRACE}"}} 0.0123' in line]
+
+
+@pytest.mark.parametrize("given", [f"00-{'0' * 32}-{PARENT}-01", f"00-{TRACE}-{PARENT}-00"])
+def test_no_latency_links_to_a_trace_that_nobody_keeps(book, given):  # noqa: F811
+    """Neither to zeros, which are no trace, nor to one that was not sampled."""
+    book.take(record(traceparent=given), 1003.5)
+    body, _ = book.metrics.expose("application/openmetrics-text; version=1.0.0")
+    assert "trace_id" not in body.decode()
 
 
 async def test_a_collector_gets_them():
