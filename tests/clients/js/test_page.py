@@ -188,7 +188,10 @@ async def test_a_voice_is_heard(browser: Browser) -> None:
     async with running_server(ServerOptions(port=0), host) as server:
         async with page_of(browser, server.url) as page:
             await page.call("setUp")
-            heard = await page.hear("It is good to hear you.", seed=1)
+            for _ in range(4):  # a busy machine may let the player run dry, which it reports
+                heard = await page.hear("It is good to hear you.", seed=1)
+                if not heard.report["underruns"]:
+                    break
         expected = await reference(server, "It is good to hear you.", 48_000, seed=1)
     assert heard.report["samples"] == expected.size
     at, likeness = place_of(expected, heard.samples)
