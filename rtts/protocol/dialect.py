@@ -279,14 +279,14 @@ class Route:
         path: Literal but for `{name}`, which stands for one segment.
         method: "WS" is a WebSocket.
         surface: What answers there.
-        header: Only requests that have this header, in lower case, are meant; for a place that two
-            services share.
+        meant: Says of a request's headers, lower-case names, whether it is meant for this surface;
+            for a place that two services share.
     """
 
     method: str
     path: str
     surface: type[SocketDialect] | type[SpeechDialect] | Listing
-    header: str = ""
+    meant: Callable[[Mapping[str, str]], bool] | None = None
 
 
 def status_of(error: Error) -> int:

@@ -101,7 +101,9 @@ class ElevenLabs(Dialect):
     def refusal(cls, error: Error) -> Reply:
         """See `Dialect`."""
         detail = {"status": status_word(error.code), "message": error.message}
-        return Reply(status=status_of(error), body=msgspec.json.encode({"detail": detail}))
+        # Their SDKs try again after any 5xx, which helps nobody where the engine cannot do a thing.
+        status = 400 if error.code == "unsupported" else status_of(error)
+        return Reply(status=status, body=msgspec.json.encode({"detail": detail}))
 
 
 def bare_token(authorization: str | None) -> str:

@@ -1,12 +1,13 @@
 """ElevenLabs' lists: voices, models, and the user a key belongs to.
 
 Source: the types of the SDKs 2.7x. Answers hold what there is here, and neutral values for what there is
-not. `/v1/voices` and `/v1/models` are also places of rtts and of OpenAI: requests are told apart by the
-header that carries the key.
+not. `/v1/voices` and `/v1/models` are also places of rtts and of OpenAI: requests are told apart by their
+headers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -181,16 +182,18 @@ def _json(body: Any) -> Reply:
     return Reply(status=200, body=msgspec.json.encode(body), headers=headers)
 
 
-#: At these places others have lists of their own; clients of this API always show its header.
-_HEADER = "xi-api-key"
+def is_meant(headers: Mapping[str, str]) -> bool:
+    """Whether a request comes from a client of this API: by where it shows its key, or its SDK."""
+    return "xi-api-key" in headers or "elevenlabs" in headers.get("x-fern-sdk-name", "")
+
 
 ROUTES = (
-    Route("GET", "/v1/voices", Listing(ElevenLabs, voices), header=_HEADER),
+    Route("GET", "/v1/voices", Listing(ElevenLabs, voices), meant=is_meant),
     Route("GET", "/v2/voices", Listing(ElevenLabs, searched_voices)),
     Route("GET", "/v1/voices/settings/default", Listing(ElevenLabs, voice_settings)),
-    Route("GET", "/v1/voices/{voice}", Listing(ElevenLabs, voice), header=_HEADER),
+    Route("GET", "/v1/voices/{voice}", Listing(ElevenLabs, voice), meant=is_meant),
     Route("GET", "/v1/voices/{voice}/settings", Listing(ElevenLabs, voice_settings)),
-    Route("GET", "/v1/models", Listing(ElevenLabs, models), header=_HEADER),
+    Route("GET", "/v1/models", Listing(ElevenLabs, models), meant=is_meant),
     Route("GET", "/v1/user", Listing(ElevenLabs, user)),
     Route("GET", "/v1/user/subscription", Listing(ElevenLabs, subscription)),
 )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from urllib.parse import unquote
 
 from rtts.protocol import (
@@ -16,13 +17,16 @@ from rtts.protocol import (
 from rtts.protocol.dialect import Route
 
 ROUTES: tuple[Route, ...] = (
-    *elevenlabs_lists.ROUTES,  # first, since some are for requests with its header only
+    *elevenlabs_lists.ROUTES,  # first, since some are only for requests of its clients
     *elevenlabs.ROUTES,
     *elevenlabs_sockets.ROUTES,
     *openai.ROUTES,
     *cartesia.ROUTES,
     *vllm_omni.ROUTES,
 )
+
+
+_NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class RouteTable:
@@ -32,20 +36,20 @@ class RouteTable:
         self._routes = [(route, route.path.split("/")) for route in routes]
 
     def find(
-        self, method: str, path: str, headers: Container[str] = ()
+        self, method: str, path: str, headers: Mapping[str, str] = _NONE
     ) -> tuple[Route, dict[str, str]] | None:
         """The route, and what stands in the places of its path.
 
         Args:
             method: Of HTTP, or "WS".
             path: As sent, so that an encoded slash is no separator.
-            headers: Names of the request's headers, in lower case.
+            headers: Of the request, by lower-case name.
         """
         segments = path.split("/")
         method = "GET" if method == "HEAD" else method  # whose body the transport leaves out
         for route, wanted in self._routes:
             params = _match(wanted, segments) if route.method == method else None
-            if params is not None and (not route.header or route.header in headers):
+            if params is not None and (route.meant is None or route.meant(headers)):
                 return route, params
         return None
 

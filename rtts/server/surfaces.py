@@ -143,8 +143,7 @@ class Surfaces:
         path = raw.decode("latin-1").partition("?")[0]
         if scope["type"] == "websocket":
             return self._routes.find("WS", path)
-        names = {name.decode("latin-1").lower() for name, _ in scope["headers"]}
-        return self._routes.find(scope["method"], path, names)
+        return self._routes.find(scope["method"], path, _headers(scope))
 
     async def answer(
         self, scope: Scope, receive: Receive, send: Send, found: tuple[Route, dict[str, str]]
@@ -317,18 +316,23 @@ def _resolve(future: asyncio.Future[None]) -> None:
 
 
 def _request(scope: Scope, params: dict[str, str]) -> Request:
-    headers: dict[str, str] = {}
-    for name, value in scope["headers"]:
-        headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
     query = scope["query_string"].decode("latin-1")
     return Request(
         method=scope.get("method", "GET"),
         path=scope["path"],
         params=params,
         query=dict(parse_qsl(query, keep_blank_values=True)),
-        headers=headers,
+        headers=_headers(scope),
         subprotocols=tuple(scope.get("subprotocols", ())),
     )
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    """By lower-case name; of a repeated one the first."""
+    headers: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
+    return headers
 
 
 async def _read_body(receive: Receive) -> bytes:

@@ -1,4 +1,4 @@
-"""`/v1/voices`: list, add, look at, warm and remove voices.
+"""`/v1/voices`: list, add, look at, warm and remove voices; add and remove also as ElevenLabs does.
 
 Knows requests and JSON; what happens to a voice is the desk's business.
 """
@@ -24,9 +24,13 @@ from rtts.errors import (
     RttsError,
     UnknownVoiceError,
 )
+from rtts.protocol import elevenlabs_lists
+from rtts.protocol.elevenlabs import ElevenLabs
+from rtts.protocol.events import Error
 from rtts.server.voice_desk import VoiceDesk
 from rtts.session import Service
 from rtts.text.languages import normalise_language
+from rtts.voices.store import StoredVoice
 
 # A form's other fields, and its boundaries.
 _OVERHEAD_BYTES = 64 * 1024
@@ -76,6 +80,7 @@ class VoiceEndpoints:
         return [
             Route("/v1/voices", self.listed, methods=["GET"]),
             Route("/v1/voices", self.add, methods=["POST"]),
+            Route("/v1/voices/add", self.add_theirs, methods=["POST"]),
             Route("/v1/voices/{voice_id}", self.one, methods=["GET"]),
             Route("/v1/voices/{voice_id}", self.remove, methods=["DELETE"]),
             Route("/v1/voices/{voice_id}/prewarm", self.prewarm, methods=["POST"]),
@@ -107,15 +112,7 @@ class VoiceEndpoints:
                 language=_language(wanted.language),
             )
         elif kind == "multipart/form-data":
-            fields, data = await self._form(request)
-            wanted = _convert(msgspec.convert, fields)
-            voice, is_new = await self._desk.clone(
-                name=_clean(wanted.name),
-                data=data,
-                transcript=wanted.transcript.strip(),
-                language=_language(wanted.language),
-                description=wanted.description.strip(),
-            )
+            voice, is_new = await self._clone(request)
         else:
             raise HTTPException(
                 415,
@@ -126,13 +123,26 @@ class VoiceEndpoints:
         assert made is not None, "it was added"
         return _json(self._fields(made, capabilities), status=201 if is_new else 200)
 
+    async def add_theirs(self, request: Request) -> Response:
+        """Clone a recording for a client of ElevenLabs' API, in its words."""
+        try:
+            voice, _ = await self._clone(request)
+        except RttsError as error:
+            return _refuse_theirs(error)
+        return _json({"voice_id": voice.id, "requires_verification": False})
+
     async def remove(self, request: Request) -> Response:
         """Remove a voice that was added."""
+        is_theirs = elevenlabs_lists.is_meant(request.headers)
         try:
             self._desk.remove(request.path_params["voice_id"])
-        except UnknownVoiceError as error:
-            raise HTTPException(404, error.message) from error
-        return Response(status_code=204)
+        except RttsError as error:
+            if is_theirs:
+                return _refuse_theirs(error)
+            if isinstance(error, UnknownVoiceError):
+                raise HTTPException(404, error.message) from error
+            raise
+        return _json({"status": "ok"}) if is_theirs else Response(status_code=204)
 
     async def prewarm(self, request: Request) -> Response:
         """Load a voice; answers when it is warm."""
@@ -143,6 +153,17 @@ class VoiceEndpoints:
         return _json({"load_ms": round(1000 * load_s, 2)})
 
     # --- parts ----------------------------------------------------------------------------------
+
+    async def _clone(self, request: Request) -> tuple[StoredVoice, bool]:
+        fields, data = await self._form(request)
+        wanted = _convert(msgspec.convert, fields)
+        return await self._desk.clone(
+            name=_clean(wanted.name),
+            data=data,
+            transcript=wanted.transcript.strip(),
+            language=_language(wanted.language),
+            description=wanted.description.strip(),
+        )
 
     def _capabilities(self) -> Capabilities:
         if self._service.capabilities is None:
@@ -243,6 +264,12 @@ def _language(given: str) -> str:
     if tag is None:
         raise BadRequestError(f"language: {given!r} is not known")
     return tag
+
+
+def _refuse_theirs(error: RttsError) -> Response:
+    said = Error(code=error.code, message=error.message, fatal=False)
+    reply = ElevenLabs.refusal(said)
+    return Response(reply.body, reply.status, media_type="application/json")
 
 
 def _json(body: dict[str, Any], *, status: int = 200) -> Response:

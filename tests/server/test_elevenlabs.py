@@ -14,6 +14,8 @@ from rtts.engine.tone import ToneOptions
 from tests.server.raw import eventually
 from tests.server.rig import InlineEngine, ready
 from tests.server.test_foreign import metric, nothing_left
+from tests.server.test_voice_http import is_of, serving
+from tests.voices.sounds import file, hum
 
 TEXT = "Hello there, this is a test. It goes on for a while. "
 BASE = "/v1/text-to-speech/JBFqnCBsd6RMkjVDRZzb"
@@ -128,3 +130,25 @@ async def test_an_interruption_stops_the_engine_and_the_socket_goes_on():
         with pytest.raises(ConnectionClosed) as closed:
             await socket.recv()
         assert closed.value.rcvd.code == 1000
+
+
+async def test_voices_are_added_and_removed(tmp_path):
+    """As their SDKs do it; the new voice speaks under its id, and is gone after its removal."""
+    form = {"name": "Ada", "labels": "null", "remove_background_noise": "false"}
+    recording = {"files": ("ada.wav", file(hum(3.0, 330.0)))}
+    async with serving(tmp_path) as (_, client):
+        made = await client.post("/v1/voices/add", data=form, files=recording, headers=KEY)
+        assert made.status_code == 200 and made.json()["requires_verification"] is False
+        voice = made.json()["voice_id"]
+        listed = (await client.get("/v1/voices", headers=KEY)).json()["voices"]
+        assert ("Ada", "cloned") in [
+            (each["name"], each["category"]) for each in listed if each["voice_id"] == voice
+        ]
+        path = f"/v1/text-to-speech/{voice}?output_format=pcm_24000"
+        assert is_of((await client.post(path, json={"text": TEXT})).content, 330)
+        refused = await client.post("/v1/voices/add", data=form, headers=KEY)
+        assert refused.status_code == 400 and refused.json()["detail"]["message"]
+        removed = await client.delete(f"/v1/voices/{voice}", headers=KEY)
+        assert removed.status_code == 200 and removed.json() == {"status": "ok"}
+        again = await client.delete(f"/v1/voices/{voice}", headers=KEY)
+        assert again.status_code == 400 and again.json()["detail"]["status"] == "voice_not_found"

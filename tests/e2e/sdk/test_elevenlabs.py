@@ -39,7 +39,9 @@ def test_python(client, tls_server, ears):
     assert said["empty"] == [400, "bad_request"]
     assert said["format"] == [400, "output_format_not_allowed"]
     assert said["no_voice"] == [400, "voice_not_found"]
-    assert said["wrong_key"] == said["wrong_list"] == [401, "invalid_api_key"]
+    assert said["clone"] == [400, "unsupported"] and said["delete"] == [400, "voice_not_found"]
+    for wrong in ("wrong_key", "wrong_list", "no_key"):
+        assert said[wrong] == [401, "invalid_api_key"], wrong
     assert len(set(said["together"])) == 1 and said["together"][0] > 50_000
     # The socket and the stream that were left after their first bytes.
     assert tls_server.is_quiet() and tls_server.cancelled() == before + 2

@@ -612,6 +612,7 @@ def test_requests_that_are_refused(body):
         ("rate_limited", 429, "too_many_concurrent_requests"),
         ("unknown_voice", 400, "voice_not_found"),
         ("bad_request", 400, "bad_request"),
+        ("unsupported", 400, "unsupported"),
     ],
 )
 def test_refusals_have_their_words(code, status, word):
