@@ -102,6 +102,17 @@ class Names(Protocol):
             BadRequestError: The operator's table says that it stands for another one.
         """
 
+    def speaker(self, voice: str | None, language: str | None) -> tuple[str, str]:
+        """Who will speak, and in which language, for surfaces that say so before the first text.
+
+        Args:
+            voice: Of the engine; None is the default voice, or one that speaks `language`.
+            language: BCP 47 tag or English name; None or "auto" leaves it to the text.
+
+        Raises:
+            UnsupportedLanguageError: The voice, or no voice at all, speaks that language.
+        """
+
     @property
     def voices(self) -> Mapping[str, str]:
         """Names that are no voices of the engine, and the voice each of them is."""
@@ -175,6 +186,7 @@ class SocketDialect(Dialect):
     Attributes:
         takes_key_in_band: A client without a key is let in and has to send one: the first step of
             what it says must then be `Auth`.
+        headers: Of the response that upgrades the connection.
         deadline: When `timer` wants to be called; None for never.
     """
 
@@ -183,6 +195,7 @@ class SocketDialect(Dialect):
     def __init__(self, request: Request, house: House) -> None:
         self.request = request
         self.house = house
+        self.headers: tuple[tuple[str, str], ...] = ()
         self.deadline: float | None = None
 
     @classmethod

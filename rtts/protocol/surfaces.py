@@ -8,6 +8,9 @@ from urllib.parse import unquote
 
 from rtts.protocol import (
     cartesia,
+    dashscope,
+    deepgram,
+    deepgram_flux,
     elevenlabs,
     elevenlabs_lists,
     elevenlabs_sockets,
@@ -22,6 +25,9 @@ ROUTES: tuple[Route, ...] = (
     *elevenlabs_sockets.ROUTES,
     *openai.ROUTES,
     *cartesia.ROUTES,
+    *deepgram.ROUTES,
+    *deepgram_flux.ROUTES,
+    *dashscope.ROUTES,
     *vllm_omni.ROUTES,
 )
 

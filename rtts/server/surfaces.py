@@ -250,7 +250,9 @@ class Surfaces:
         )
         try:
             selected = surface.subprotocol(request.subprotocols)
-            await send({"type": "websocket.accept", "subprotocol": selected})
+            headers = [(name.encode(), value.encode()) for name, value in dialect.headers]
+            accept = {"type": "websocket.accept", "subprotocol": selected, "headers": headers}
+            await send(accept)
             self._metrics.connections_opened.labels(surface.name).inc()
             with self._doorman.counted(connection, socket):
                 if has_key:

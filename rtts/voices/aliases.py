@@ -14,6 +14,15 @@ from types import MappingProxyType
 
 from rtts.engine.interface import Capabilities
 from rtts.errors import BadRequestError, UnknownVoiceError
+from rtts.voices.registry import resolve_voice
+
+# Voices of Qwen3-TTS for names of which no more is known than this.
+_SHE, _HE = ("Vivian", "Serena"), ("Ryan", "Aiden")
+
+
+def _all(names: str, candidates: tuple[str, ...], form: str = "{}") -> dict[str, tuple[str, ...]]:
+    return {form.format(name): candidates for name in names.split(", ")}
+
 
 # For each name a client may come with: the voices of our engines that resemble it, best first. What
 # the engine does not have is passed over, and with none of them it is the default voice: so it is
@@ -56,6 +65,38 @@ KNOWN_VOICES: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "aiden": ("aiden",),
     "ono_anna": ("ono_anna",),
     "sohee": ("sohee",),
+    # The hosted ones, https://www.alibabacloud.com/help/en/model-studio/qwen-tts (2026), less those above.
+    "ono anna": ("ono_anna",),
+    **_all("cherry, chelsie, momo, maia, bella, jennifer, katerina, mia, bellona, bunny", _SHE),
+    **_all("elias, nini, ebona, seren, stella, sonrisa, jada, sunny, kiki", _SHE),
+    **_all("ethan, moon, kai, nofish, eldric sage, mochi, vincent, neil, arthur, pip, bodega", _HE),
+    **_all("alek, dolce, lenn, emilien, andre, radio gol, li, marcus, roy, peter, rocky", _HE),
+})  # fmt: skip
+
+# The same for names that come in families; they are not listed as names a client may use.
+KNOWN_PATTERNS: Mapping[str, tuple[str, ...]] = MappingProxyType({
+    # Deepgram, https://developers.deepgram.com/docs/tts-models. Those not here are the default voice.
+    **_all("asteria, luna, stella, athena, hera, amalthea, andromeda", _SHE, "aura*-{}-en"),
+    **_all("aurora, callista, cora, cordelia, delia, electra, harmonia", _SHE, "aura*-{}-en"),
+    **_all("helena, iris, janus, juno, minerva, ophelia, pandora", _SHE, "aura*-{}-en"),
+    **_all("phoebe, selene, thalia, theia, vesta", _SHE, "aura*-{}-en"),
+    **_all("alexis, haley, heather", _SHE, "flux-{}-en"),
+    **_all("angus, arcas, helios, orion, orpheus, perseus, zeus", _HE, "aura*-{}-en"),
+    **_all("apollo, aries, atlas, draco, hermes, hyperion, jupiter", _HE, "aura*-{}-en"),
+    **_all("mars, neptune, odysseus, pluto, saturn", _HE, "aura*-{}-en"),
+    **_all("antonia, carina, celeste, diana, estrella, gloria", _SHE, "aura-2-{}-es"),
+    **_all("olivia, selena, silvia", _SHE, "aura-2-{}-es"),
+    **_all("alvaro, aquila, javier, luciano, nestor, sirio, valerio", _HE, "aura-2-{}-es"),
+    **_all("aurelia, elara, kara, lara, viktoria", _SHE, "aura-2-{}-de"),
+    **_all("fabian, julius", _HE, "aura-2-{}-de"),
+    **_all("beatrix, cornelia, daphne, hestia, leda, rhea", _SHE, "aura-2-{}-nl"),
+    **_all("lars, roman, sander", _HE, "aura-2-{}-nl"),
+    **_all("agathe", _SHE, "aura-2-{}-fr"),
+    **_all("hector", _HE, "aura-2-{}-fr"),
+    **_all("cinzia, demetra, livia, maia, melia", _SHE, "aura-2-{}-it"),
+    **_all("cesare, dionisio, elio, flavio", _HE, "aura-2-{}-it"),
+    **_all("ama, izanami, uzume", _SHE, "aura-2-{}-ja"),
+    **_all("ebisu, fujin", _HE, "aura-2-{}-ja"),
 })  # fmt: skip
 
 KNOWN_MODELS = (
@@ -94,8 +135,7 @@ class AliasTable:
         self._own |= {voice.id.casefold(): voice.id for voice in capabilities.voices}
         self._exact: dict[str, str | None] = {}
         for name, candidates in KNOWN_VOICES.items():
-            found = (self._own.get(candidate.casefold()) for candidate in candidates)
-            self._exact[name] = next((voice for voice in found if voice), None)
+            self._exact[name] = self._first(candidates)
         self._patterns: list[tuple[str, str | None]] = []
         for name, target in options.voices.items():
             voice = self._own.get(target.casefold()) if target else None
@@ -111,13 +151,19 @@ class AliasTable:
                 self._exact[name.casefold()] = voice
         # The longest pattern says most about a name.
         self._patterns.sort(key=lambda pattern: -len(pattern[0]))
+        self._patterns += [(name, self._first(voices)) for name, voices in KNOWN_PATTERNS.items()]
         self._models = {name.casefold(): model for name, model in options.models.items()}
         self._model_names = tuple(options.models)
+
+    def _first(self, candidates: Sequence[str]) -> str | None:
+        """The first of them that is a voice here."""
+        found = (self._own.get(candidate.casefold()) for candidate in candidates)
+        return next((voice for voice in found if voice), None)
 
     def voice(self, name: str | None, *, or_default: bool) -> str | None:
         """The engine's voice for a client's name, whatever its case; None is the default voice.
 
-        The engine's own names come first, then the table's, then its patterns.
+        The engine's own names come first, then the table's, then patterns, the operator's first.
 
         Raises:
             UnknownVoiceError: Nothing explains the name, unless `or_default`.
@@ -140,6 +186,11 @@ class AliasTable:
         known = [*dict.fromkeys(self._own.values()), *self._exact]
         nearest = difflib.get_close_matches(name, known, n=3) or known[:8]
         raise UnknownVoiceError(f"there is no voice {name[:64]!r}; try {', '.join(nearest)}")
+
+    def speaker(self, voice: str | None, language: str | None) -> tuple[str, str]:
+        """See `rtts.protocol.dialect.Names`."""
+        found, tag = resolve_voice(self._capabilities, voice, language)
+        return found.id, tag
 
     def model(self, name: str | None) -> str:
         """The model a name stands for: the one that is loaded.
