@@ -274,13 +274,11 @@ class Realtime(SocketDialect):
         return [Cancel(ctx=response.id), *self._closing(response, "cancelled", None)]
 
     def _finish(self) -> Steps:
-        self._is_finished = True
-        steps = list(self._end_text())
         if self._buffer:
             self._new_response(self._buffer, is_ended=True)
             self._buffer = ""
-            steps += self._go_on()
-        return [*steps, *self._leave()]
+        self._is_finished = True
+        return [*self._end_text(), *self._go_on(), *self._leave()]
 
     # --- what the session says ------------------------------------------------------------------
 
