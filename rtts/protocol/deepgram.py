@@ -408,10 +408,11 @@ class Socket(Deepgram, SocketDialect):
         return (Flush(ctx=self._open.name),)
 
     def _clear(self) -> Steps:
-        """Every `Flush` is answered once, also the one that is overtaken."""
+        """Also the answer to each `Flush` it overtakes.
+
+        Agents have begun their next turn by then, and would take a `Flushed` for the end of that.
+        """
         steps: list[Step] = [Cancel(ctx=name) for name in self._live]
-        waiting = sum(len(speech.flushes) for speech in self._live.values())
-        steps += [self._answer("Flushed") for _ in range(waiting)]
         self._live.clear()
         self._open = None
         steps.append(self._answer("Cleared"))

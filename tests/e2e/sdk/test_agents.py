@@ -9,10 +9,18 @@ from tests.e2e.sdk.conftest import TEXT
 MAX_ERRORS = 0.1  # of 15 words, one
 # A listener interrupts after a moment. A socket is sent no more than the lead until then; over HTTP
 # a sentence at a time is fetched as fast as it is made, which may be most of the reply.
-MAX_BARGED_S = {"cartesia": 12.0, "elevenlabs": 12.0, "openai": 120.0}
+MAX_BARGED_S = dict.fromkeys(("cartesia", "deepgram", "deepgram-flux", "elevenlabs"), 12.0)
+MAX_BARGED_S["openai"] = 120.0
+WORDLESS = ("deepgram", "openai")  # APIs without times of words
 
 
-@pytest.mark.parametrize("service", ["cartesia", "elevenlabs-pcm_24000", "openai", "openai-opus"])
+@pytest.mark.parametrize(
+    "service",
+    [
+        *("cartesia", "deepgram", "deepgram-flux"),
+        *("elevenlabs-pcm_24000", "openai", "openai-opus"),
+    ],
+)
 def test_livekit(client, server, ears, service):
     """Turns are whole and understood, before and after an interruption; that stops the engine."""
     before = server.cancelled()
@@ -23,7 +31,7 @@ def test_livekit(client, server, ears, service):
     for name in ("again.pcm", "after.pcm"):
         assert len(client.pcm(name)) / 24_000 == pytest.approx(len(samples) / 24_000, rel=0.2), name
     assert said["emoji"] > 0
-    if not service.startswith("openai"):
+    if not service.startswith(WORDLESS):
         assert said["words"].split() == TEXT.split()
     more = 0
     if service.startswith("elevenlabs"):
@@ -32,10 +40,12 @@ def test_livekit(client, server, ears, service):
         names = ("reconnected", "mp3_22050_32", "opus_48000_64", "chunked")
         lengths = [said[name] for name in names]
         assert lengths == pytest.approx([lengths[0]] * 4, rel=0.2) and lengths[0] > 1.5
+    if service.startswith("deepgram"):
+        assert said["chunked"] == pytest.approx(len(samples) / 24_000, rel=0.2)
     assert server.is_quiet() and server.cancelled() == before + 1 + more
 
 
-@pytest.mark.parametrize("service", ["cartesia", "elevenlabs", "openai"])
+@pytest.mark.parametrize("service", list(MAX_BARGED_S))
 def test_pipecat(client, server, ears, service):
     """A turn is understood and its words come; an interruption stops, and the next turn speaks."""
     before = server.cancelled()
@@ -48,6 +58,8 @@ def test_pipecat(client, server, ears, service):
     length_s = len(samples) / 24_000
     # On a busy machine the interruption may come before the first sound of the long reply.
     assert length_s <= said["barged_s"] < MAX_BARGED_S[service]
+    if service == "deepgram":
+        assert said["http_s"] == pytest.approx(length_s, rel=0.2) and said["http_errors"] == []
     if service == "elevenlabs":
         assert said["talking_errors"] == [] and length_s < said["talking_s"] < 12.0
         assert said["lost_s"] == pytest.approx(2 * length_s, rel=0.2)

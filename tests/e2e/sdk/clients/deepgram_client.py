@@ -105,7 +105,10 @@ async def turns():
         await socket.send_interrupt(SpeakV2Interrupt(playback_offset=offset))
         while kind(message) != "SpeechInterrupted":
             message = await socket.recv()
-        said["interrupted"] = [message.text_spoken, len(message.text_spoken + message.text_remaining)]
+        said["interrupted"] = [
+            message.text_spoken,
+            len(message.text_spoken + message.text_remaining),
+        ]
         await socket.send_close()
         said["closing"] = [kind(message) async for message in socket]
 
@@ -125,8 +128,7 @@ pieces = client.speak.v2.audio.generate(
 (OUT / "v2-file.pcm").write_bytes(b"".join(pieces))
 with client.speak.v1.audio.with_raw_response.generate(text=TEXT, model=HOW["model"]) as response:
     said["headers"] = [
-        response.headers.get(name)
-        for name in ("content-type", "dg-model-name", "dg-char-count")
+        response.headers.get(name) for name in ("content-type", "dg-model-name", "dg-char-count")
     ]
     next(iter(response.data))
 

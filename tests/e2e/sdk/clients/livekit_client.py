@@ -27,6 +27,12 @@ def make(session):
 
         form = {"encoding": SERVICE.partition("-")[2]} if "-" in SERVICE else {}
         return elevenlabs.TTS(api_key=KEY, base_url=URL + "/v1", http_session=session, **form)
+    if SERVICE.startswith("deepgram"):
+        from livekit.plugins import deepgram
+
+        if SERVICE == "deepgram-flux":
+            return deepgram.TTSv2(api_key=KEY, base_url=URL + "/v2/speak", http_session=session)
+        return deepgram.TTS(api_key=KEY, base_url=URL + "/v1/speak", http_session=session)
     from livekit.plugins import openai
 
     form = {} if SERVICE == "openai" else {"response_format": SERVICE.removeprefix("openai-")}
@@ -67,6 +73,9 @@ async def main():
         (OUT / "after.pcm").write_bytes(after)
         if SERVICE.startswith("elevenlabs"):
             await elevenlabs(tts, session)
+        if SERVICE.startswith("deepgram"):
+            chunked = [bytes(event.frame.data) async for event in tts.synthesize(TEXT)]
+            said["chunked"] = len(b"".join(chunked)) / 48_000
         await tts.aclose()
 
 

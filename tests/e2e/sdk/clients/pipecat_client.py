@@ -40,6 +40,14 @@ def make():
         from pipecat.services.elevenlabs.tts import ElevenLabsTTSService as Service
 
         return Service(api_key=KEY, url=WS_URL, settings=Service.Settings(voice="v", speed=1.0))
+    if SERVICE == "deepgram":
+        from pipecat.services.deepgram.tts import DeepgramTTSService as Service
+
+        return Service(api_key=KEY, base_url=WS_URL)
+    if SERVICE == "deepgram-flux":
+        from pipecat.services.deepgram.flux.tts import DeepgramFluxTTSService as Service
+
+        return Service(api_key=KEY, url=WS_URL + "/v2/speak")
     from pipecat.services.openai.tts import OpenAITTSService as Service
 
     return Service(api_key=KEY, base_url=URL + "/v1", settings=Service.Settings(voice="alloy"))
@@ -75,6 +83,8 @@ async def main():
     said["errors"] += errors
     if SERVICE == "elevenlabs":
         said |= await elevenlabs()
+    if SERVICE == "deepgram":
+        said |= await deepgram()
     print(json.dumps(said))
 
 
@@ -104,6 +114,16 @@ async def elevenlabs():
         )
         audio, words, errors = await heard(reply(TEXT, 1.5), service)
     return said | {"http_s": len(audio) / 48_000, "http_words": words, "http_errors": errors}
+
+
+async def deepgram():
+    """Their service over HTTP."""
+    from pipecat.services.deepgram.tts import DeepgramHttpTTSService as Http
+
+    async with aiohttp.ClientSession() as session:
+        service = Http(api_key=KEY, base_url=URL, aiohttp_session=session)
+        audio, _, errors = await heard(reply(TEXT, 1.0), service)
+    return {"http_s": len(audio) / 48_000, "http_errors": errors}
 
 
 asyncio.run(main())
