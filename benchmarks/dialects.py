@@ -186,6 +186,47 @@ def elevenlabs_http(url: str) -> Ask:
     return posting(url, "/v1/text-to-speech/v/stream?output_format=pcm_24000", {"text": TEXT})
 
 
+def deepgram(url: str, path: str, last: bytes) -> Ask:
+    ws = WebSocket(url, path + "&encoding=linear16&sample_rate=24000")
+
+    def ask() -> float:
+        began = time.perf_counter()
+        ws.say({"type": "Speak", "text": TEXT})
+        ws.say({"type": "Flush"})
+        heard_s = 0.0
+        while True:
+            opcode, data = ws.next()
+            if opcode == BINARY_FRAME:
+                heard_s = heard_s or time.perf_counter() - began
+            elif last in data:
+                return heard_s
+
+    return ask
+
+
+def deepgram_http(url: str) -> Ask:
+    return posting(url, "/v1/speak?encoding=linear16&container=none", {"text": TEXT})
+
+
+def dashscope(url: str) -> Ask:
+    ws = WebSocket(url, "/api-ws/v1/realtime?model=qwen3-tts-flash-realtime")
+    ws.say({"type": "session.update", "session": {"voice": "Cherry", "mode": "commit"}})
+
+    def ask() -> float:
+        began = time.perf_counter()
+        ws.say({"type": "input_text_buffer.append", "text": TEXT})
+        ws.say({"type": "input_text_buffer.commit"})
+        heard_s = 0.0
+        while True:
+            _, data = ws.next()
+            if b'"response.audio.delta"' in data[:80]:
+                heard_s = heard_s or time.perf_counter() - began
+            elif b'"response.done"' in data[:80]:
+                return heard_s
+
+    return ask
+
+
 def vllm_omni(url: str) -> Ask:
     ws = WebSocket(url, "/v1/audio/speech/stream")
     ws.say({"type": "session.config", "response_format": "pcm", "stream_audio": True})
@@ -212,6 +253,12 @@ SURFACES: dict[str, Callable[[str], Ask]] = {
     "cartesia": cartesia,
     "elevenlabs": elevenlabs,
     "elevenlabs http": elevenlabs_http,
+    "deepgram": lambda url: deepgram(url, "/v1/speak?model=aura-2-thalia-en", b'"Flushed"'),
+    "deepgram flux": lambda url: deepgram(
+        url, "/v2/speak?model=flux-alexis-en", b'"SpeechMetadata"'
+    ),
+    "deepgram http": deepgram_http,
+    "dashscope": dashscope,
     "vllm-omni": vllm_omni,
 }
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rtts.engine.interface import Capabilities, Voice
-from rtts.errors import BadRequestError, UnknownVoiceError
+from rtts.errors import BadRequestError, UnknownVoiceError, UnsupportedLanguageError
 from rtts.voices.aliases import KNOWN_VOICES, AliasOptions, AliasTable
 
 
@@ -53,6 +53,30 @@ def test_known_names_take_the_first_voice_there_is():
     assert table("x", "ryan").voice("alloy", or_default=False) == "ryan"
     assert table("x").voice("alloy", or_default=False) is None
     assert set(table("x").voices) == set(KNOWN_VOICES) and set(table("x").voices.values()) == {"x"}
+
+
+def test_known_families_of_names():
+    """Any of them is a voice that resembles it; the operator's patterns come first, lists have none."""
+    names = table("x", "ryan", "vivian")
+    for name, voice in {"aura-2-Thalia-en": "vivian", "aura-zeus-en": "ryan"}.items():
+        assert names.voice(name, or_default=False) == voice
+    assert table("x").voice("aura-2-lars-nl", or_default=False) is None
+    with pytest.raises(UnknownVoiceError):
+        names.voice("aura-2-nobody-en", or_default=False)
+    names = table("x", "ryan", "vivian", voices={"aura*": "ryan"})
+    assert names.voice("aura-2-thalia-en", or_default=False) == "ryan"
+    assert not any("*" in name or "thalia" in name for name in names.voices)
+
+
+def test_a_speaker_speaks_the_language():
+    """The voice that was asked for or one that can; an error where nobody does."""
+    en, de = (Voice(id=tag, languages=(tag,), licence="") for tag in ("en", "de"))
+    capabilities = Capabilities(engine="e", model="m", voices=(en, de), default_voice="en")
+    names = AliasTable(AliasOptions(), capabilities)
+    assert names.speaker(None, "German") == ("de", "de") and names.speaker(None, None)[0] == "en"
+    for voice, language in (("en", "de"), (None, "nl")):
+        with pytest.raises(UnsupportedLanguageError):
+            names.speaker(voice, language)
 
 
 def test_a_table_with_a_wrong_voice():

@@ -17,7 +17,8 @@ def test_python(client, server, ears):
     length_s = len(samples) / 24_000
     assert 3.0 < length_s < 8.0
     assert ears.word_errors(samples, 24_000) <= MAX_ERRORS
-    assert said["metadata"] == ["Metadata", "aura-2-thalia-en", 36]
+    assert said["metadata"] == ["Metadata", "aura-2-thalia-en"]
+    assert len(said["request_id"][0]) == 36 and len(set(said["request_id"])) == 1
     assert said["kinds"] == ["audio", "Flushed"]
     after = client.pcm("after.pcm")
     assert len(after) / 24_000 == pytest.approx(length_s, rel=0.2)

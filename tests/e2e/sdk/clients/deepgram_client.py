@@ -46,7 +46,9 @@ client = DeepgramClient(api_key=KEY, environment=WHERE)
 
 with client.speak.v1.connect(**HOW) as socket:
     metadata = socket.recv()
-    said["metadata"] = [metadata.type, metadata.model_name, len(metadata.request_id)]
+    said["metadata"] = [metadata.type, metadata.model_name]
+    headers = socket._websocket.response.headers
+    said["request_id"] = [metadata.request_id, headers["dg-request-id"]]
     for word in TEXT.split():
         socket.send_text(SpeakV1Text(text=word + " "))
     socket.send_flush()
