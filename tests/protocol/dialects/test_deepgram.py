@@ -199,8 +199,9 @@ def test_nothing_to_speak_is_a_little_silence():
     """An emoji has audio before its `Flushed`, alone and behind a text."""
     world = talk(speak("\N{GRINNING FACE}"), FLUSH)
     assert kinds(world) == ["Metadata", "audio", "Flushed"] and not any(audio(world))
-    world = talk(speak("Hi."), FLUSH, speak("\N{GRINNING FACE}"), FLUSH)
-    assert kinds(world) == ["Metadata", "audio", "Flushed", "audio", "Flushed"]
+    for tone in (None, SLOW):  # behind it, and while it is still spoken
+        world = talk(speak("Hi."), FLUSH, speak("\N{GRINNING FACE}"), FLUSH, tone=tone)
+        assert kinds(world) == ["Metadata", "audio", "Flushed", "audio", "Flushed"]
 
 
 @pytest.mark.parametrize(

@@ -165,6 +165,21 @@ def test_an_interruption_takes_what_waits_with_it():
     assert len(world.of_type("SpeechStarted")) == 2
 
 
+def test_an_interruption_is_answered_before_the_next_turn():
+    """Also to a client that was not reading when it sent both."""
+    world = connect(tone=SLOW)
+    world.tell(speak(TEXT * 3))
+    world.advance(1.0)
+    world.writable = False
+    world.advance(1.0)
+    world.tell(INTERRUPT, speak("New."), FLUSH)
+    world.writable = True
+    world.advance(10.0)
+    assert kinds(world)[3:] == [
+        *("SpeechInterrupted", "SpeechStarted", "Flushed", "audio", "SpeechMetadata")
+    ]
+
+
 def test_an_interruption_before_the_first_sound():
     """Cancels the turn: who interrupts wants silence."""
     world = talk(speak("no end"), INTERRUPT)
