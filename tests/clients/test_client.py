@@ -838,3 +838,25 @@ async def test_warnings_are_events() -> None:
             await context.end()
             seen = await read(context)
         assert [event.code for event in of(seen, Warned)] == ["unspeakable_text"]
+
+
+async def test_a_name_that_the_server_would_refuse_is_refused_at_once():
+    """The server cannot say for which context it refuses it, so waiting would never end."""
+    async with fake_server() as fake, open_client(fake) as client:
+        for name in ("a\nb", "\0", "\x7f", "\ud83d", "x" * 129):
+            with pytest.raises(ValueError, match="control character"):
+                client.context(name=name)
+        async with client.context(name="\U0001f600" * 128) as context:
+            await context.cancel()
+
+
+async def test_no_figure_loses_a_cancel():
+    """What the protocol would refuse is as much as it takes."""
+    async with fake_server() as fake, open_client(fake) as client:
+        async with client.context() as context:
+            await context.send("One. ")
+            await context.report_playback(first_sound_ms=1e300, stalled_ms=-3)
+            done = await asyncio.wait_for(context.cancel(1e308), 5)
+        assert done.reason == "cancelled"
+        (report,) = [each for each in fake.received if isinstance(each, events.Playback)]
+        assert (report.first_sound_ms, report.stalled_ms) == (86_400_000, 0)

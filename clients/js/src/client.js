@@ -25,6 +25,9 @@ const RATE_LIMITED = 4429; // of a handshake: worth another try after a while
 // A socket that holds more than this does not get on; text waits here, where a cancel overtakes it.
 const CLOGGED_BYTES = 65_536;
 const CLOGGED_RETRY_MS = 20;
+// Of the protocol's `ctx`.
+const LONGEST_NAME = 128;
+const UNNAMEABLE = /[\x00-\x1f\x7f\p{Cs}]/u;
 
 /**
  * Connect to a server.
@@ -105,6 +108,11 @@ export class Client {
   context(options = {}) {
     this._checkAlive();
     const name = options.name ?? `c${++this._nContexts}`;
+    // The server could not say for which context it refuses a name like that.
+    if (!name || [...name].length > LONGEST_NAME || UNNAMEABLE.test(name)) {
+      const words = `a name has 1 to ${LONGEST_NAME} characters, none of them a control character`;
+      throw new TypeError(`${words}; this has not: ${JSON.stringify(name)}`);
+    }
     if (this._contexts.has(name)) {
       throw new ContextFailedError("ctx_exists", `context ${JSON.stringify(name)} is still running`);
     }

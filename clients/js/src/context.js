@@ -23,6 +23,12 @@ const RETRY_MS = 3000;
 // as in a listing of code), so the next is tried this soon.
 const TAKEN_MS = 200;
 
+// The most that the protocol takes, a day. What it refuses is not done: a cancel would be lost.
+const MOST_MS = 86_400_000;
+
+/** @param {number} figure */
+const within = (figure) => Math.min(MOST_MS, Math.max(0, figure));
+
 /** @implements {PublicContext} */
 export class Context {
   /**
@@ -140,7 +146,7 @@ export class Context {
   /** @param {number | undefined} playedMs */
   _requestCancel(playedMs) {
     if (this._outcome !== null || this._cancel !== null) return;
-    this._cancel = playedMs === undefined ? {} : { played_ms: Math.max(0, playedMs) };
+    this._cancel = playedMs === undefined ? {} : { played_ms: within(playedMs) };
     this._events.length = 0;
     this._client._wake();
   }
@@ -382,7 +388,7 @@ export class Context {
   _postPlayback(figures) {
     const rounded = Object.entries(figures).map(([key, value]) => [
       key,
-      value === undefined ? undefined : Math.max(0, Math.round(value * 1000) / 1000),
+      value === undefined ? undefined : within(Math.round(value * 1000) / 1000),
     ]);
     this._client._post(encode("playback", { ctx: this.name, ...Object.fromEntries(rounded) }));
   }

@@ -94,7 +94,7 @@ export interface ContextOptions {
   max_lead_ms?: number;
   budget_ms?: number;
   priority?: "interactive" | "batch";
-  /** What the wire calls it; by default a new name. */
+  /** What the wire calls it, 1 to 128 characters without control characters; by default a new name. */
   name?: string;
   /** Audio that may wait to be read; beyond it the server is told to hold on. 10 s. */
   bufferMs?: number;

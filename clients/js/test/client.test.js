@@ -42,6 +42,31 @@ test("a reply comes back as events, and ends once", async (t) => {
   });
 });
 
+test("a name that the server would refuse is refused at once", async (t) => {
+  const server = new FakeServer();
+  const client = await open(t, server);
+  for (const name of ["", "a\nb", "\0", "\x7f", "\ud83d", "x".repeat(129)]) {
+    assert.throws(() => client.context({ name }), TypeError, JSON.stringify(name));
+  }
+  const context = client.context({ name: "😀".repeat(128) }).speak("One.");
+  assert.equal((await read(context)).at(-1).reason, "completed");
+});
+
+test("figures are within what the server takes, so that no cancel is lost", async (t) => {
+  const server = new FakeServer();
+  const client = await open(t, server);
+  const context = client.context();
+  context.append("One. ");
+  await settle();
+  context.reportPlayback({ first_sound_ms: 1e300, stalled_ms: -3 });
+  await settle();
+  const { first_sound_ms, stalled_ms } = server.of("playback").at(-1);
+  assert.deepEqual([first_sound_ms, stalled_ms], [86_400_000, 0]);
+  context.cancel(1e308).catch(() => {});
+  await settle();
+  assert.equal(server.of("cancel")[0].played_ms, 86_400_000);
+});
+
 test("what is said in one go leaves in one message", async (t) => {
   const server = new FakeServer();
   const client = await open(t, server);

@@ -7,6 +7,7 @@ import contextlib
 import json
 import logging
 import random
+import re
 from collections import deque
 from pathlib import Path
 from types import TracebackType
@@ -41,6 +42,9 @@ _LOG = logging.getLogger("rtts_client")
 _TRY_AGAIN = frozenset((1000, 1001, 1005, 1006, 1011, 1012, 1013, 1014))
 FIRST_BACKOFF_S = 0.05
 LAST_BACKOFF_S = 2.0
+# Of the protocol's `ctx`: control characters, and halves of surrogate pairs.
+_LONGEST_NAME = 128
+_UNNAMEABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
 
 def connect(
@@ -172,7 +176,13 @@ class Client:
             reports: Report the first-packet latency measured here to the server.
             name: What the wire calls it; by default a new one.
             options: Fields of `ContextOptions`: voice, language, format, chunking, speed, ...
+
+        Raises:
+            ValueError: `name` is longer than 128 characters, or has control characters in it.
         """
+        if name and (len(name) > _LONGEST_NAME or _UNNAMEABLE.search(name)):
+            # The server could not say for which context it refuses a name like that.
+            raise ValueError(f"{name!r}: a name has 1 to 128 characters, none a control character")
         self._n_contexts += 1
         return Context(
             self,

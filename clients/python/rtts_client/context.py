@@ -42,6 +42,7 @@ RETRY_S = 3.0
 # One that was sent without room and not refused by then was taken (nothing in it was to be spoken,
 # as in a listing of code), so the next is tried this soon.
 TAKEN_S = 0.2
+_MOST_MS = 86_400_000  # that the protocol takes in a figure: a day
 
 
 class Context:
@@ -250,7 +251,7 @@ class Context:
 
     def _request_cancel(self, played_ms: float | None) -> None:
         if self._outcome is None and self._cancel is None:
-            self._cancel = {"played_ms": played_ms}
+            self._cancel = _within(played_ms=played_ms)
             self._events.clear()
             self._client._wake.set()
 
@@ -454,7 +455,15 @@ class Context:
         self._throttle = self._loop.call_later(every_s, self._report_clock)
 
     def _post_playback(self, **figures: float | None) -> None:
-        self._client._post(encode("playback", ctx=self.name, **figures))
+        self._client._post(encode("playback", ctx=self.name, **_within(**figures)))
+
+
+def _within(**figures: float | None) -> dict[str, float | None]:
+    """Figures as the protocol takes them; a cancel that it refuses would be lost."""
+    return {
+        name: None if value is None else min(max(value, 0), _MOST_MS)
+        for name, value in figures.items()
+    }
 
 
 def _set_wav_sizes(file: IO[bytes]) -> None:
