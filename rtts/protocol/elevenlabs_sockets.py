@@ -59,9 +59,11 @@ from rtts.protocol.events import (
 # Theirs: "default 20, can be up to 180".
 INACTIVITY_S, MAX_INACTIVITY_S = 20.0, 180.0
 # `close_context` right behind text that was flushed is the end of the text; later it is a listener
-# who interrupts. No listener reacts this fast, and no client needs longer for its next message.
+# who interrupts. No listener reacts this fast, and hardly a client takes longer to its next message.
 BACK_TO_BACK_S = 0.05
 _DEFAULT_CONTEXT = "default"
+# The session limits contexts that speak; this also counts those that were opened and say nothing.
+MAX_CONTEXTS = 64
 _MAX_NAME_CHARS = 100
 # With auto_mode a message is a sentence, which some clients send without the space behind it.
 _SENTENCE_END = re.compile(r"[.!?…。！？]['\"”’»」』)\]]*\s*$")
@@ -299,7 +301,11 @@ class MultiStream(_Socket):
             if shown is None:
                 self._touch_all(now)
             return [Ping()]
-        context = self._open_ones[name] = self._open(self._free_name(name), name, asked, now)
+        context = self._open(self._free_name(name), name, asked, now)
+        if len(self._contexts) > MAX_CONTEXTS:
+            words = f"at most {MAX_CONTEXTS} contexts are open at the same time"
+            return [self._error("too_many_contexts", words, context), *self._ended(context)]
+        self._open_ones[name] = context
         return self._say(context, text, bool(asked.flush), now)
 
     def _free_name(self, name: str) -> str:
@@ -410,8 +416,7 @@ class SingleStream(_Socket):
 def _is_interruption(context: _Context, now: float) -> bool:
     """Whether `close_context` means that a listener has interrupted, and not that the text is over.
 
-    Theirs goes on with what was set to flush. So it is here for a flush by itself, and for text with
-    a flush that this comes right behind; one framework says the same later to interrupt.
+    Their service goes on with what was set to flush, and frameworks also close to interrupt.
     """
     if context.is_bare:
         return False

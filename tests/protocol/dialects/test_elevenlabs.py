@@ -101,7 +101,7 @@ def test_close_behind_a_flush_waits_for_the_audio(bare):
 def test_close_after_text_is_an_interruption(fields):
     """Text behind the last flush, and then a close: the engine stops at once."""
     world = multi(say(TEXT * 3), flush(), say(TEXT * 3, **fields), tone=SLOW)
-    world.advance(0.5)
+    world.advance(1.1)
     heard = len(audio(world))
     world.tell(close())
     assert finals(world) == ["a"] and world.done().reason == "cancelled"
@@ -115,6 +115,25 @@ def test_close_right_behind_flushed_text_is_its_end():
     world.advance(60.0)
     assert world.done().reason == "completed" and len(audio(world)) > 20_000
     assert finals(world) == ["a"]
+
+
+def test_close_once_flushed_text_is_heard_is_an_interruption():
+    """A listener has heard the beginning of the last text, and interrupts."""
+    world = multi(say(TEXT * 3, flush=True), tone=SLOW)
+    world.advance(0.2)
+    assert audio(world)
+    world.tell(close())
+    assert finals(world) == ["a"] and world.done().reason == "cancelled"
+
+
+@pytest.mark.parametrize(("wait_s", "reason"), [(0.0, "completed"), (0.2, "cancelled")])
+def test_close_behind_sentences_of_auto_mode(wait_s, reason):
+    """Sentences are on their way as they come: a close right behind them is the end, a later one not."""
+    world = multi(say(TEXT * 3), say("And this."), query={"auto_mode": "true"}, tone=SLOW)
+    world.advance(wait_s)
+    world.tell(close())
+    world.advance(60.0)
+    assert world.done().reason == reason and finals(world) == ["a"]
 
 
 def test_a_second_close_is_an_interruption():
@@ -353,6 +372,14 @@ def test_too_many_contexts_are_errors_of_their_own():
     assert {f["error"] for f in errors} == {"max_active_conversations"} and len(errors) == 5
     assert sorted(finals(world)) == sorted(f["contextId"] for f in errors)
     assert world.hangup is None and audio(world, "c0")
+
+
+def test_contexts_that_say_nothing_are_limited_too():
+    """Opening them without end is refused, context by context."""
+    world = multi(*(say(" ", f"c{n}") for n in range(100)))
+    errors = [f for f in world.frames if f.get("error")]
+    assert len(errors) == len(finals(world)) == 100 - sockets.MAX_CONTEXTS
+    assert len(world.dialect._contexts) == sockets.MAX_CONTEXTS and world.hangup is None
 
 
 def test_nonsense_is_an_error():
