@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from rtts import __version__
 from rtts.cli import batch, checkpoint, config, demo, doctor, report, say, serve, synth, voices
 from rtts.cli.failure import CommandError
+from rtts.cli.flags import refuse_unknown
 from rtts.errors import ConfigError, RttsError
 
 FAILED = 1
@@ -63,7 +64,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         parser = build_parser()
-        arguments = parser.parse_args(argv)
+        arguments, unknown = parser.parse_known_args(argv)
+        if unknown:
+            refuse_unknown(getattr(arguments, "parser", parser), unknown)
         if not hasattr(arguments, "run"):  # no command: say what there is
             parser.print_help(sys.stderr)
             return ASKED_WRONGLY

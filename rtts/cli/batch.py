@@ -89,7 +89,7 @@ def add(commands: Commands) -> None:
     add_setting(where, "--api-key", "client.api_key", metavar="KEY", help="key for that server")
     add_engine_flags(where)
     add_setting(where, "--workers", "engine.workers", metavar="N", help="engines that share work")
-    parser.set_defaults(run=run, parser=parser)
+    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -227,9 +227,8 @@ class _Batch:
         full = _BAR * settled // self._total
         self._progress.meter(
             f"[{'#' * full}{'.' * (_BAR - full)}] {settled}/{self._total}"
-            f"{f', {tally.failed} failed' if tally.failed else ''}, "
-            f"{_clock(tally.audio_s)} of speech, {_pace(tally.audio_s, elapsed_s)}, "
-            f"{_clock(left_s)} left"
+            f"{f', {tally.failed} failed' if tally.failed else ''}, {_clock(left_s)} left, "
+            f"{_clock(tally.audio_s)} of speech, {_pace(tally.audio_s, elapsed_s)}"
         )
 
     def _summarise(self) -> int:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from rtts.settings import Resolved
@@ -52,7 +53,16 @@ def add_command(commands: Commands, name: str, summary: str, more: str = "") -> 
         "--config", metavar="FILE", type=Path, help="read this file instead of rtts.toml"
     )
     add_setting(group, "--set", "", metavar="KEY=VALUE", help="any setting of `rtts config`")
+    parser.set_defaults(parser=parser)
     return parser
+
+
+def refuse_unknown(parser: argparse.ArgumentParser, unknown: Sequence[str]) -> NoReturn:
+    """End the program over arguments that the command does not know, with what may be meant."""
+    known = [flag for action in parser._actions for flag in action.option_strings]
+    alike = difflib.get_close_matches(unknown[0].partition("=")[0], known, n=1)
+    hint = f"; did you mean {alike[0]}?" if alike else ""
+    parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
 
 
 def add_setting(parser: Any, flag: str, key: str, *, is_switch: bool = False, **rest: Any) -> None:

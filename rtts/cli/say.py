@@ -56,7 +56,7 @@ def add(commands: Commands) -> None:
     )
     add_setting(where, "--api-key", "client.api_key", metavar="KEY", help="key for that server")
     add_engine_flags(where)
-    parser.set_defaults(run=run, parser=parser)
+    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -90,7 +90,9 @@ async def _say(
     from rtts.cli.terminal import Progress
 
     progress = Progress(is_quiet=arguments.quiet)
-    source: str | AsyncIterator[str] = typed_text(sys.stdin.fileno()) if text is None else text
+    if text is None and sys.stdin.isatty():
+        progress.say("type what to say; it is spoken as it comes. Ctrl-D ends it")
+    source = _readable(typed_text(sys.stdin.fileno()), progress) if text is None else text
     options: dict[str, Any] = {"format": output.format()}
     if not output.is_live:
         # A file takes audio as fast as it is made, and may take its time to be written.
@@ -107,11 +109,22 @@ async def _say(
     except ConnectError as error:
         wants_key = error.code in ("unauthorized", "auth_timeout")
         hint = "; give the right key with --api-key" if wants_key else ""
-        raise CommandError(f"the server refuses or cannot be reached: {error}{hint}") from error
+        server = settings.client.server or "the server"
+        raise CommandError(f"{server} refuses or cannot be reached: {error}{hint}") from error
     except ContextFailedError as error:
         raise CommandError(f"the reply could not be spoken: {error}") from error
     except RttsError as error:
         raise CommandError(str(error)) from error
+
+
+async def _readable(pieces: AsyncIterator[str], progress: Progress) -> AsyncIterator[str]:
+    """The pieces as they are; says once that some of them could not be read."""
+    is_whole = True
+    async for piece in pieces:
+        if is_whole and "\ufffd" in piece:
+            is_whole = False
+            progress.say("rtts: the input is not all UTF-8; what is not cannot be spoken")
+        yield piece
 
 
 async def _speak(

@@ -37,7 +37,7 @@ async def show(command: list[str], path: Path) -> None:
         path: Where the reply goes, as Ogg Opus.
 
     Raises:
-        CommandError: The server did not start, or did not speak.
+        CommandError: The server did not start, or did not speak, or the file cannot be written.
     """
     from rtts_client import RttsError, connect
 
@@ -65,14 +65,17 @@ async def _words() -> AsyncIterator[str]:
 async def _speak(context: Context, path: Path) -> tuple[FirstAudio, Done]:
     from rtts_client import Audio, Done, FirstAudio, Segment, Warned
 
+    from rtts.cli.outputs import OggFile
+
     first: FirstAudio | None = None
     done: Done | None = None
     began = time.monotonic()
-    with path.open("wb") as file:
+    file = OggFile(path)
+    try:
         async for event in context.speak(_words()):
             match event:
                 case Audio():
-                    file.write(event.data)
+                    await file.write(event.data)
                 case Segment():
                     elapsed_s = time.monotonic() - began
                     print(f"  {elapsed_s:8.2f} s    {event.text.strip()}", flush=True)
@@ -84,6 +87,8 @@ async def _speak(context: Context, path: Path) -> tuple[FirstAudio, Done]:
                     done = event
                 case _:
                     pass
+    finally:
+        await file.finish()
     if first is None or done is None:
         raise CommandError("the server sent no audio")
     return first, done

@@ -73,7 +73,7 @@ def add(commands: Commands) -> None:
     out.add_argument("-o", "--output", metavar="FILE", help="WAV; - is standard output")
     out.add_argument("--codes", metavar="FILE", type=Path, help='{"codes": [[16 ints] a frame]}')
     out.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")
-    parser.set_defaults(run=run, parser=parser)
+    parser.set_defaults(run=run)
 
 
 def _seed(text: str) -> int:

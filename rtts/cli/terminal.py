@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sys
 import threading
 import time
@@ -19,6 +20,7 @@ from typing import TextIO
 PATIENCE_S = 1.0
 _TERMINAL_TICK_S = 0.2
 _PLAIN_TICK_S = 10.0
+_USUAL_COLUMNS = 80
 
 
 class Progress:
@@ -127,10 +129,18 @@ class Progress:
     def _rewrite(self, line: str, plain: str) -> None:
         """Put a line in place of the one before on a terminal; elsewhere a plain one below it."""
         if self._is_terminal and not self._is_quiet:
-            print(f"\r\x1b[K{line}", end="", file=self._stream, flush=True)
+            # What a line is too long for would go on in the next one, and stay there.
+            cut = line[: self._columns() - 1]
+            print(f"\r\x1b[K{cut}", end="", file=self._stream, flush=True)
             self._has_clock = True
         else:
             self.say(plain)
+
+    def _columns(self) -> int:
+        try:
+            return os.get_terminal_size(self._stream.fileno()).columns or _USUAL_COLUMNS
+        except OSError:
+            return _USUAL_COLUMNS
 
     def _erase_clock(self) -> None:
         if self._has_clock:

@@ -179,6 +179,14 @@ class TestDemo:
         assert "nobody" in outcome.err
         assert outcome.err.splitlines()[-1] == "rtts: the server ended before it was ready"
 
+    def test_file_that_cannot_be_written(self, rtts: Callable[..., object]) -> None:
+        """If the file cannot be written, one line says so."""
+        Path("hello.opus").mkdir()
+        outcome = rtts("demo")
+        assert outcome.status == 1
+        assert outcome.err.splitlines()[-1].startswith("rtts: hello.opus cannot be written: ")
+        assert "Traceback" not in outcome.err
+
     def test_engine_that_fails(self, rtts: Callable[..., object]) -> None:
         """If the reply fails, the demo fails, with the server's reason."""
         outcome = rtts("demo", "--set", "tone.fail_at_segment=2")

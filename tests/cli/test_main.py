@@ -65,6 +65,13 @@ class TestMistakes:
         assert outcome.status == 2
         assert "usage: rtts" in outcome.err
 
+    def test_flag_that_is_nearly_one(self, rtts: Callable[..., object]) -> None:
+        """A misspelt flag is told with the command's own usage and the flag that may be meant."""
+        outcome = rtts("say", "hello", "--sped=1")
+        assert outcome.status == 2
+        assert outcome.err.startswith("usage: rtts say")
+        assert outcome.err.endswith("unrecognized arguments: --sped=1; did you mean --speed?\n")
+
     @pytest.mark.parametrize("command", ["serve", "voices", "doctor", "config", "demo", "say"])
     def test_settings(self, rtts: Callable[..., object], command: str) -> None:
         """A setting that does not exist ends every command with 2 and one line that names it."""

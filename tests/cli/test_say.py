@@ -192,6 +192,13 @@ class TestInput:
         assert err.splitlines()[-1].startswith(b"rtts: nothing was spoken: ")
         assert not Path("x.opus").exists()
 
+    def test_text_in_another_encoding(self, spawn: Callable[..., subprocess.Popen[bytes]]) -> None:
+        """Input that is not UTF-8 is spoken as far as it is, and that is said once."""
+        process = spawn("say", "-o", "x.wav")
+        _, err = process.communicate("Grüße, viele.".encode("latin-1"), timeout=30)
+        assert process.returncode == 0
+        assert err.count(b"not all UTF-8") == 1
+
 
 class TestMistakes:
     @pytest.mark.parametrize(
@@ -201,7 +208,7 @@ class TestMistakes:
             (("--language", "tlh"), "'tlh'"),
             (("--speed", "99"), "speed"),
             (("-o", "x.mp3"), "x.mp3: the name must end in .opus, .ogg or .wav"),
-            (("--server", "127.0.0.1:1"), "cannot be reached"),
+            (("--server", "127.0.0.1:1"), "127.0.0.1:1 refuses or cannot be reached"),
         ],
     )
     def test_one_line(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 import time
 
 import pytest
@@ -130,3 +131,16 @@ class TestMeter:
             assert 50 <= len(lines) <= 60
         else:
             assert shown.split() == ["8", "88"]
+
+    @pytest.mark.parametrize("columns", [0, 20, 300])
+    def test_narrow_terminal(self, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+        """A line never goes on in the next one, where nothing would erase it."""
+        size = os.terminal_size((columns, 24))
+        monkeypatch.setattr(terminal.os, "get_terminal_size", lambda fd: size)
+        monkeypatch.setattr(Terminal, "fileno", lambda self: 2)
+        monkeypatch.setattr(terminal, "PATIENCE_S", 0.0)
+        stream = Terminal()
+        progress = Progress(stream)
+        progress._metered_s = 0.0
+        progress.meter("x" * 200)
+        assert stream.getvalue().count("x") == {0: 79, 20: 19, 300: 200}[columns]

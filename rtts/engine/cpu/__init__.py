@@ -18,3 +18,10 @@ to first audio, about 100 live streams a core. Kokoro's voices, among them Chine
 This package knows nothing about threads, sockets or the clock: a core is told the time, and the
 clock it measures its own work with is handed in.
 """
+
+import os
+
+# From the moment it is imported onnxruntime (1.32) reports to its maker's servers, under an identifier
+# that it keeps in ~/.cache. A speech server must not; whoever wants it sets 0. Set here, because
+# every import of it, hibari's own too, comes after this package's.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
