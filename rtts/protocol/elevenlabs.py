@@ -263,23 +263,28 @@ class TimedStream(Speech):
 
 
 class Timed(TimedStream):
-    """`.../with-timestamps`: one JSON object, when all of it is spoken."""
+    """`.../with-timestamps`: one JSON object, whose audio is written as it is made."""
 
     def __init__(self, request: Request, house: House) -> None:
         super().__init__(request, house)
-        self._pieces: list[bytes] = []
+        self._opening = '{"audio_base64":"'
+        self._carry = b""  # less than three bytes, which base64 takes at a time
         self._characters: list[Character] = []
 
     def _said(self, data: bytes, heard: Heard | None) -> Steps:
-        self._pieces.append(data)
         self._characters += [] if heard is None else heard.characters
-        return ()
+        data = self._carry + data
+        whole = len(data) - len(data) % 3
+        self._carry = data[whole:]
+        piece, self._opening = self._opening + base64.b64encode(data[:whole]).decode(), ""
+        return (piece,) if piece else ()
 
     def _rest(self, heard: Heard | None) -> Steps:
-        self._said(b"", heard)
+        pieces = [*self._said(b"", heard), base64.b64encode(self._carry).decode()]
         if not self._asked.text[-1].isspace():
             del self._characters[-1:]  # the space behind the last segment
-        return (_line(b"".join(self._pieces), in_seconds(self._characters)),)
+        times = reading.encode(in_seconds(self._characters))
+        return (*pieces, f'","alignment":{times},"normalized_alignment":{times}}}')
 
 
 def in_seconds(characters: Sequence[Character]) -> dict[str, Any]:

@@ -606,12 +606,23 @@ def test_lines_with_times():
     assert all(a <= b for a, b in zip(starts, ends, strict=True))
 
 
-def test_one_object_with_times():
-    """`with-timestamps`: the characters are the text."""
-    said = json.loads(spoken(elevenlabs.Timed).body)
+@pytest.mark.parametrize("name", ["pcm_24000", "mp3_22050_32", "alaw_8000"])
+def test_one_object_with_times(name):
+    """`with-timestamps`: the characters are the text, and the audio is what is sent without times."""
+    world = spoken(elevenlabs.Timed, output_format=name)
+    said = json.loads(world.body)
     assert "".join(said["alignment"]["characters"]) == TEXT
     assert said["alignment"] == said["normalized_alignment"]
-    assert len(base64.b64decode(said["audio_base64"])) > 20_000
+    assert base64.b64decode(said["audio_base64"], validate=True) == spoken(output_format=name).body
+    assert len(world.pieces) > 5
+
+
+def test_one_object_of_silence():
+    """A text with nothing to speak is a little silence and no times that would not fit it."""
+    world = spoken(elevenlabs.Timed, {"text": "\N{GRINNING FACE}"})
+    said = json.loads(world.body)
+    assert len(base64.b64decode(said["audio_base64"])) == 4800
+    assert len(said["alignment"]["characters"]) <= 1
 
 
 @pytest.mark.parametrize(
