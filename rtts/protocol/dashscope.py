@@ -76,7 +76,7 @@ class _Settings(Struct):
 
     voice: str | None = None
     mode: Literal["server_commit", "commit"] | None = None
-    response_format: Literal["pcm", "wav", "mp3", "opus"] | None = None
+    response_format: Literal["pcm", "wav", "mp3", "opus", "pcm16"] | None = None
     sample_rate: int | None = None
     bit_rate: Annotated[int, Meta(ge=6, le=510)] | None = None
     language_type: str | None = None
@@ -448,7 +448,7 @@ def _format(settings: _Settings) -> Format:
             raise UnsupportedFormatError(f"session.sample_rate: mp3 at {rate_hz} is not made here")
         nearest = min(BITRATES_BPS[rate_hz], key=lambda known: abs(known - bitrate))
         return Format(codec="mp3", sample_rate=rate_hz, bitrate=nearest)
-    container: Container = "wav" if name == "wav" else "raw"
+    container: Container = "wav" if name == "wav" else "raw"  # "pcm16": older SDKs
     return Format(codec="pcm_s16le", container=container, sample_rate=rate_hz)
 
 

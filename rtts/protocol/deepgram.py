@@ -55,7 +55,10 @@ from rtts.protocol.events import (
 )
 
 # A hosted voice: "aura-2-thalia-en", "flux-alexis-en". The last part is the language it speaks.
-_HOSTED = re.compile(r"(?:aura(?:-2)?|flux)-[a-z0-9_]+-(?P<language>[a-z]{2})(?:-[a-z]{2})?", re.I)
+_HOSTED = re.compile(
+    r"(?:aura(?:-2)?|flux)-[a-z0-9_]+-(?P<language>[a-z]{2,5})(?:-[a-z]{2})?", re.I
+)
+_ANY_LANGUAGE = "multi"
 _HTTP_CTX = "speech"
 SILENCE_MS = 100
 SPEEDS = (0.7, 1.5)  # of version 1; version 2 has its own
@@ -136,7 +139,8 @@ def speaker(query: Mapping[str, str], house: House) -> Speaker:
     house.names.model(model)
     hosted = _HOSTED.fullmatch(model)
     named = house.names.voice(model, or_default=hosted is not None)
-    voice, language = house.names.speaker(named, hosted["language"].lower() if hosted else None)
+    wanted = hosted["language"].lower() if hosted else _ANY_LANGUAGE
+    voice, language = house.names.speaker(named, None if wanted == _ANY_LANGUAGE else wanted)
     return Speaker(model or voice, voice, language)
 
 
@@ -366,6 +370,8 @@ class Socket(Deepgram, SocketDialect):
         match message.type:
             case "Clear":
                 return self._clear()
+            case "KeepAlive":  # of their transcription, which clients send here too
+                return ()
             case "Speak" | "Flush" | "Close" if self._is_closing:
                 return ()
             case "Speak":

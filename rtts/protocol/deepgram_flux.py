@@ -128,6 +128,8 @@ class Flux(Deepgram, SocketDialect):
         match message.type:
             case "Interrupt":
                 return self._interrupt(reading.convert(fields, _Interrupt))
+            case "KeepAlive":
+                return ()
             case "Speak" | "Flush" | "Configure" | "Close" if self._is_closing:
                 return ()
             case "Speak":

@@ -225,6 +225,8 @@ def test_rates_of_pcm_and_wav(rate):
     """As many samples as were made; each response is a file of its own."""
     world = talk(update(sample_rate=rate), append(TEXT), FINISH)
     assert len(audio(world)) == 2 * world.of(Done)[0].samples
+    older = talk(update(sample_rate=rate, response_format="pcm16"), append(TEXT), FINISH)
+    assert audio(older) == audio(world)
     world = talk(update(sample_rate=rate, response_format="wav"), append(TEXT), FINISH)
     assert len(read_wav(audio(world)).pcm) == 2 * world.of(Done)[0].samples
 

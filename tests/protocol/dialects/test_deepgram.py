@@ -222,7 +222,9 @@ def test_a_failure_closes_the_socket():
 
 
 def test_unknown_fields_are_ignored():
-    """As the SDKs of tomorrow may send them."""
+    """As the SDKs of tomorrow may send them; so is what keeps their other sockets alive."""
+    world = talk(*40 * [{"type": "KeepAlive"}])
+    assert kinds(world) == ["Metadata"] and world.hangup is None
     world = talk({**speak(ONE), "mood": {"x": [1]}}, {"type": "Flush", "hurry": None})
     assert kinds(world) == ["Metadata", "audio", "Flushed"]
 
@@ -250,7 +252,8 @@ def test_a_wrong_query_is_refused_at_the_handshake(query, error):
 
 def test_names_of_voices():
     """Own names, hosted ones and tomorrow's hosted ones are voices; the operator's table counts."""
-    assert connect({"model": "aura-2-nextyear-en"}).frames[0]["model_name"] == "aura-2-nextyear-en"
+    for model in ("aura-2-nextyear-en", "flux-alexis-multi", "AURA-ZEUS-EN", "flux-max-en-us"):
+        assert connect({"model": model}).frames[0]["model_name"] == model
     assert connect({"model": ""}).frames[0]["model_name"] == house().capabilities.default_voice
     other = house().capabilities.voices[-1].id
     aliases = AliasOptions(voices={"aura-2-thalia-en": other})

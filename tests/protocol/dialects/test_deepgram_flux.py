@@ -121,6 +121,22 @@ def test_an_interruption_says_what_was_heard():
     assert not world.of_type("SpeechMetadata")
 
 
+def test_an_interruption_that_crosses_the_end():
+    """A turn that was made whole but is not sent: the text on both sides is all of it, all the same."""
+    world = connect()
+    world.tell(speak(ONE))
+    world.advance(0.01)
+    world.writable = False
+    world.tell(FLUSH)
+    world.advance(30.0)
+    world.tell(interrupt(600))
+    world.writable = True
+    world.advance(1.0)
+    [said] = world.of_type("SpeechInterrupted")
+    assert said["text_spoken"] + said["text_remaining"] == ONE and said["text_remaining"]
+    assert kinds(world)[-1] == "SpeechInterrupted"
+
+
 def test_an_interruption_without_an_offset():
     """Says how much was made, and nothing about text."""
     world = connect(tone=SLOW)
