@@ -11,6 +11,7 @@ from rtts.cli.failure import CommandError
 from rtts.cli.flags import Commands, add_command, add_model_flags, add_setting, resolve
 
 if TYPE_CHECKING:
+    from rtts.cli.terminal import Progress
     from rtts.engine.qwen.config import ModelConfig
     from rtts.engine.qwen.offline import Spoken
     from rtts.engine.qwen.references import RegisteredVoice
@@ -110,7 +111,10 @@ def run(arguments: argparse.Namespace) -> int:
     folder, config = find_checkpoint(settings.qwen)
     _check_fit(arguments, config)
     text = sys.stdin.read() if arguments.text == "-" else arguments.text
+    if not text.strip():
+        raise CommandError("there is no text to speak")
     progress = Progress(is_quiet=arguments.quiet)
+    _warn_unheard(arguments, config, progress)
     with progress.working("loading torch and the model"):
         from rtts.engine.qwen.synth import Synthesizer
 
@@ -172,8 +176,14 @@ def _check_fit(arguments: argparse.Namespace, config: ModelConfig) -> None:
         raise CommandError(f"--ref-audio: a {kind} checkpoint does not clone voices; base ones do")
     if arguments.voice is not None and kind is ModelType.VOICE_DESIGN:
         raise CommandError("--voice: a voice_design checkpoint takes its voice from --instruct")
+    if arguments.instruct and kind is ModelType.BASE:
+        raise CommandError("--instruct: a base checkpoint takes none")
+
+
+def _warn_unheard(arguments: argparse.Namespace, config: ModelConfig, progress: Progress) -> None:
+    """Say what makes no difference: the reference package drops it without a word."""
     if arguments.instruct and not config.takes_instructions:
-        raise CommandError(f"--instruct: this checkpoint ({kind}, {config.size}) takes none")
+        progress.say(f"--instruct is not heard: presets of this size ({config.size}) take none")
 
 
 def _request(

@@ -187,6 +187,7 @@ class TestSynth:
             ("custom_voice", ["--voice", "bob"], 1, "'bob' is not one of"),
             ("custom_voice", ["--language", "tlh"], 1, "'tlh' is not one of"),
             ("custom_voice", ["--text", ""], 1, "no text to speak"),
+            ("custom_voice", ["--text", " \n "], 1, "no text to speak"),
             ("custom_voice", ["--ref-audio", "a.wav", "--x-vector"], 1, "does not clone voices"),
             ("custom_voice", ["--device", "tpu"], 2, "is not cpu, cuda or cuda:N"),
             ("custom_voice", ["--set", "engine.kind=cpu"], 1, "give --engine qwen"),
@@ -216,6 +217,19 @@ class TestSynth:
         assert outcome.status == status
         assert complaint in outcome.err.splitlines()[-1]
         assert not Path("x.wav").exists()
+
+    def test_small_presets_drop_the_instruction(
+        self, rtts: Callable[..., object], checkpoints: Callable[[str], str]
+    ) -> None:
+        """As the reference package does for a 0.6B preset, but with a word about it."""
+        shutil.copytree(checkpoints("custom_voice"), "small")
+        settings = json.loads(Path("small/config.json").read_text())
+        Path("small/config.json").write_text(json.dumps(settings | {"tts_model_size": "0b6"}))
+        say = ("synth", "--engine", "qwen", "--model", "small", "--max-frames", "3", "--text", "Hi")
+        assert rtts(*say, "--codes", "plain.json").status == 0
+        outcome = rtts(*say, "--instruct", "softly", "--codes", "softly.json")
+        assert (outcome.status, "--instruct is not heard" in outcome.err) == (0, True)
+        assert Path("plain.json").read_text() == Path("softly.json").read_text()
 
     def test_output_is_needed(self, synth: Callable[..., object]) -> None:
         """Speech that goes nowhere is a mistake."""

@@ -382,6 +382,8 @@ def _codec_config(size: str) -> dict[str, Any]:
             "codebook_dim": 16 if tiny else 256,
             "vector_quantization_hidden_dimension": 16 if tiny else 256,
             "num_quantizers": 32,
+            # the reference's default, 512, divides no tiny width and keeps it from loading the folder
+            "upsample_groups": 32 if tiny else 512,
         },
     }
 

@@ -116,6 +116,11 @@ def test_tiny_checkpoints_speak(tmp_path: Path, kind: str) -> None:
     checkpoints.write_checkpoint(tmp_path / "b", "tiny", kind, 3)
     checkpoints.write_checkpoint(tmp_path / "c", "tiny", kind, 4)
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in "abc"]
+    encoder = json.loads((tmp_path / "a/speech_tokenizer/config.json").read_text())[
+        "encoder_config"
+    ]
+    # a grouped convolution of the reference's (transformers' Mimi); it does not load otherwise
+    assert encoder["hidden_size"] % encoder["upsample_groups"] == 0
     assert weights[0] == weights[1] != weights[2]
     assert said[-1][0] == said[-1][1] > said[0][0]
     synthesizer = Synthesizer(tmp_path / "a")
