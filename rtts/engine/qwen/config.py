@@ -396,8 +396,34 @@ def _check(config: ModelConfig, where: str) -> None:
             f"{where}: vocab_size {config.talker.vocab} leaves {first_control} codes, "
             f"the codec has {config.codec.codebook_size}"
         )
-    if not 0 <= config.talker.eos_id < config.talker.vocab:
-        raise ConfigError(f"{where}: codec_eos_token_id is outside the vocabulary")
+    _check_ids(config, where)
     unknown = sorted(set(config.talker.dialects.values()) - set(config.talker.languages))
     if unknown:
         raise ConfigError(f"{where}: dialects {unknown} have no id in codec_language_id")
+
+
+def _check_ids(config: ModelConfig, where: str) -> None:
+    """Every id that a prompt may hold is a row of its table: one beyond would end the engine."""
+    talker, text = config.talker, config.text_ids
+    codec_ids = {
+        "codec_pad_id": talker.pad_id,
+        "codec_bos_id": talker.bos_id,
+        "codec_eos_token_id": talker.eos_id,
+        "codec_think_id": talker.think_id,
+        "codec_nothink_id": talker.nothink_id,
+        "codec_think_bos_id": talker.think_bos_id,
+        "codec_think_eos_id": talker.think_eos_id,
+        **{f"codec_language_id of {name}": id_ for name, id_ in talker.languages.items()},
+        **{f"spk_id of {name}": id_ for name, id_ in talker.speakers.items()},
+    }
+    text_ids = {
+        "im_start_token_id": text.im_start,
+        "im_end_token_id": text.im_end,
+        "tts_pad_token_id": text.tts_pad,
+        "tts_bos_token_id": text.tts_bos,
+        "tts_eos_token_id": text.tts_eos,
+    }
+    for ids, size in ((codec_ids, talker.vocab), (text_ids, talker.text_vocab)):
+        for name, id_ in ids.items():
+            if not 0 <= id_ < size:
+                raise ConfigError(f"{where}: {name}, {id_}, is outside the vocabulary of {size}")

@@ -15,6 +15,7 @@ from rtts.engine.qwen.extra import Tensor, torch
 from rtts.engine.qwen.frame import Conditions, Model, SlotState, speak_frame
 from rtts.engine.qwen.prompt import Conditioning, Prompt, PromptBuilder, Reference
 from rtts.engine.qwen.sampling import Noise, Sampler
+from rtts.errors import UtteranceError
 
 SMALLEST_BATCH = 4
 """Rows of the smallest batch. Below four rows the CPU's matrix product takes another path and a row's
@@ -85,6 +86,9 @@ class Offline:
         Args:
             max_frames: Most codec frames of each.
             noise: Source of draws for all rows; by default each row's own seed.
+
+        Raises:
+            UtteranceError: The talker's scores are not numbers.
         """
         slots = max(SMALLEST_BATCH, len(requests))
         heads = [self._builder.head(request.conditioning) for request in requests]
@@ -136,6 +140,8 @@ class Offline:
                 span_for(longest + frame + 2, state.kv.positions),
                 noise,
             )
+            if not bool(out.finite[torch.tensor(live, device=self._model.device)].all()):
+                raise UtteranceError("the talker's scores are not numbers")
             ends, chosen, samples = out.ended.tolist(), out.codes.tolist(), out.pcm.cpu().numpy()
             for row in range(count):
                 if not live[row]:

@@ -16,7 +16,12 @@ from enum import StrEnum
 
 from rtts.engine.qwen.config import ModelConfig, ModelType
 from rtts.engine.qwen.tokenizer import StableText, TextTokenizer
-from rtts.errors import BadRequestError, UnknownVoiceError, UnsupportedLanguageError
+from rtts.errors import (
+    BadRequestError,
+    ConfigError,
+    UnknownVoiceError,
+    UnsupportedLanguageError,
+)
 
 
 class Layout(StrEnum):
@@ -101,9 +106,17 @@ class PromptBuilder:
     Attributes:
         end_id: Text id that follows the last of a text.
         pad_id: Text id of every step after that.
+
+    Raises:
+        ConfigError: The tokenizer is of another checkpoint.
     """
 
     def __init__(self, config: ModelConfig, tokenizer: TextTokenizer) -> None:
+        if tokenizer.largest_id >= config.talker.text_vocab:
+            raise ConfigError(
+                f"tokenizer: the id {tokenizer.largest_id} is outside the talker's vocabulary "
+                f"of {config.talker.text_vocab}: vocab.json is of another checkpoint"
+            )
         self._config = config
         self._tokenizer = tokenizer
         ids = config.text_ids

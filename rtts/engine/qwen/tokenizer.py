@@ -39,6 +39,11 @@ class TextTokenizer:
         self._piecewise.pre_tokenizer = letters
         self._splitter = split
 
+    @property
+    def largest_id(self) -> int:
+        """The largest id a text can have."""
+        return max(self._vocab.values())
+
     def encode(self, text: str) -> list[int]:
         """Ids of `text`; lone surrogates become the replacement character."""
         whole = text.encode("utf-8", "replace").decode("utf-8")
@@ -122,4 +127,11 @@ def load_tokenizer(folder: Path) -> TextTokenizer:
         if not left or not right:
             raise ConfigError(f"model folder {folder}: merges.txt has the line {line!r}")
         merges.append((left, right))
+    if not isinstance(vocab, dict) or not all(type(id_) is int for id_ in vocab.values()):
+        raise ConfigError(f"model folder {folder}: vocab.json must map pieces to ids")
+    unknown = {"".join(pair) for pair in merges} | {each for pair in merges for each in pair}
+    if unknown := unknown - set(vocab):
+        raise ConfigError(
+            f"model folder {folder}: merges.txt has {min(unknown)!r}, vocab.json has not"
+        )
     return TextTokenizer(vocab, merges)

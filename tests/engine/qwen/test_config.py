@@ -49,6 +49,10 @@ def test_reads_a_released_layout(copied: Path) -> None:
         (lambda c: c["talker_config"].update(num_code_groups=8), "disagree on groups"),
         (lambda c: c["talker_config"].update(codec_eos_token_id=99999), "codec_eos_token_id"),
         (lambda c: c.update(talker_config=3), "an object is needed"),
+        (lambda c: c["talker_config"].update(spk_id={"ann": 99999}), "spk_id of ann, 99999, is"),
+        (lambda c: c["talker_config"].update(codec_language_id={"x": -1}), "language_id of x, -1,"),
+        (lambda c: c["talker_config"].update(codec_think_id=5000), "codec_think_id, 5000, is"),
+        (lambda c: c.update(tts_pad_token_id=99999), "tts_pad_token_id, 99999, is outside"),
     ],
 )
 def test_wrong_settings_are_named(copied: Path, change: Any, named: str) -> None:

@@ -15,7 +15,13 @@ from rtts.engine.qwen.config import load_config
 from rtts.engine.qwen.prompt import Layout
 from rtts.engine.qwen.references import load_voice, save_voice
 from rtts.engine.qwen.synth import Rng, Synthesizer, SynthRequest, write_codes
-from rtts.errors import BadRequestError, ConfigError, UnknownVoiceError, UnsupportedLanguageError
+from rtts.errors import (
+    BadRequestError,
+    ConfigError,
+    UnknownVoiceError,
+    UnsupportedLanguageError,
+    UtteranceError,
+)
 from tests.engine.qwen.tiny import GOLDEN
 
 GOLD = json.loads((GOLDEN / "codes.json").read_text())
@@ -104,6 +110,14 @@ def test_wrong_requests(checkpoint: Callable[[str, int], Path]) -> None:
             synthesizer.synthesize(request)
     with pytest.raises(BadRequestError, match="reference"):
         Synthesizer(checkpoint("base", 0)).synthesize(SynthRequest("Hi"))
+
+
+def test_weights_that_are_no_numbers(checkpoint: Callable[[str, int], Path]) -> None:
+    """They make no codes: an error instead of a record of nothing."""
+    synthesizer = Synthesizer(checkpoint("custom_voice", 0))
+    synthesizer.model.talker.codec_head[5].fill_(torch.nan)
+    with pytest.raises(UtteranceError, match="not numbers"):
+        synthesizer.synthesize(SynthRequest("Hi", "ann"))
 
 
 @pytest.mark.parametrize("kind", ["custom_voice", "base", "voice_design"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,7 @@ def builder(checkpoint: Callable[[str, int], Path]) -> PromptBuilder:
             vocab.setdefault(left + right, len(vocab))
             merges.append((left, right))
     config = load_config(checkpoint("custom_voice", 0))
+    config = replace(config, talker=replace(config.talker, text_vocab=len(vocab)))
     return PromptBuilder(config, TextTokenizer(vocab, merges))
 
 

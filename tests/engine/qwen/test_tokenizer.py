@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rtts.engine.qwen.config import load_config
+from rtts.engine.qwen.prompt import PromptBuilder
 from rtts.engine.qwen.tokenizer import StableText, TextTokenizer, load_tokenizer
 from rtts.errors import ConfigError
 from tests.engine.qwen.tiny import SPECIALS, byte_alphabet
@@ -93,3 +95,18 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "merges.txt").write_text("#version: 0.2\nab\n")
     with pytest.raises(ConfigError, match="merges"):
         load_tokenizer(tmp_path)
+    (tmp_path / "merges.txt").write_text("#version: 0.2\na b\n")
+    with pytest.raises(ConfigError, match=r"merges\.txt has 'ab'"):
+        load_tokenizer(tmp_path)
+    (tmp_path / "vocab.json").write_text('["a"]')
+    with pytest.raises(ConfigError, match=r"vocab\.json must map"):
+        load_tokenizer(tmp_path)
+
+
+def test_another_checkpoints_vocabulary(checkpoint: Callable[[str, int], Path]) -> None:
+    """Ids the talker has no rows for are refused at the start, not when a client's text has one."""
+    folder = checkpoint("custom_voice", 0)
+    config = load_config(folder)
+    vocab = {**load_tokenizer(folder)._vocab, "zz": config.talker.text_vocab}
+    with pytest.raises(ConfigError, match="of another checkpoint"):
+        PromptBuilder(config, TextTokenizer(vocab, []))
