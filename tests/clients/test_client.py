@@ -551,6 +551,30 @@ async def test_a_server_that_forgot_fails_the_context_and_serves_the_next() -> N
             assert await read_speech(context) == expected("c2", 3)
 
 
+async def test_a_session_is_told_of_its_own_contexts_only() -> None:
+    """A player that goes on after a restart tells the new session nothing of what it never knew."""
+    async with fake_server() as fake, open_client(fake) as client:
+        async with client.context() as over:
+            assert await read_speech(over)
+        async with client.context() as running:
+            await running.send("Two. ")
+            await settle(client)
+            fake.faults.forgets = True
+            fake.kick()
+            await over.report_playback(10)
+            with pytest.raises(ContextFailedError, match="resume_failed"):
+                await read(running)
+        n_told = len(fake.received)
+        async with client.context() as context:
+            for each in (over, running):
+                await each.report_playback(20)
+            assert await read_speech(context)
+            await context.report_playback(first_sound_ms=30)
+            await settle(client)
+        later = [each for each in fake.received[n_told:] if isinstance(each, events.Playback)]
+        assert {each.ctx for each in later} == {"c3"} and later[-1].first_sound_ms == 30
+
+
 async def test_a_server_that_is_gone_is_given_up_on() -> None:
     """After `give_up_s` contexts and pings fail, and new contexts at once."""
     async with fake_server() as fake, open_client(fake, give_up_s=0.3) as client:
@@ -855,8 +879,9 @@ async def test_no_figure_loses_a_cancel():
     async with fake_server() as fake, open_client(fake) as client:
         async with client.context() as context:
             await context.send("One. ")
+            await settle(client)
             await context.report_playback(first_sound_ms=1e300, stalled_ms=-3)
             done = await asyncio.wait_for(context.cancel(1e308), 5)
         assert done.reason == "cancelled"
-        (report,) = [each for each in fake.received if isinstance(each, events.Playback)]
+        *_, report = [each for each in fake.received if isinstance(each, events.Playback)]
         assert (report.first_sound_ms, report.stalled_ms) == (86_400_000, 0)

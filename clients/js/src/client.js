@@ -70,8 +70,9 @@ export class Client {
     this._streams = new Map();
     /** @type {Context[]} */
     this._turns = [];
-    /** @type {string[]} */
-    this._posts = [];
+    /** @type {{message: string, context: Context | null}[]} */
+    this._posts = []; // context: of whose playback it tells
+    this._nSessions = 0;
     /** @type {Map<number, {sentAt: number, resolve: (ms: number) => void, reject: (e: Error) => void}>} */
     this._pings = new Map();
     this._nContexts = 0;
@@ -162,6 +163,7 @@ export class Client {
     // After a resume the first session goes on, with its token; the limits are the new socket's.
     this.ready = standing === null ? ready : { ...this.ready, limits: ready.limits };
     this.goaway = null;
+    if (standing === null) this._nSessions++;
     this._isOpen = true;
     this._tokens = ready.limits.max_messages_per_s / 2;
     this._tokensAt = this._heardAt = performance.now();
@@ -338,9 +340,12 @@ export class Client {
     }
   }
 
-  /** @param {string} message */
-  _post(message) {
-    if (this._dead === null) this._posts.push(message);
+  /**
+   * @param {string} message
+   * @param {Context | null} [context]
+   */
+  _post(message, context = null) {
+    if (this._dead === null) this._posts.push({ message, context });
     this._wake();
   }
 
@@ -388,8 +393,10 @@ export class Client {
 
   /** What to send next: what is about no text first, then the contexts in turn. */
   _nextMessage() {
-    const post = this._posts.shift();
-    if (post !== undefined) return post;
+    for (let post = this._posts.shift(); post !== undefined; post = this._posts.shift()) {
+      // A session knows its own contexts only, and closes the socket after ten mistakes.
+      if (post.context === null || post.context._session === this._nSessions) return post.message;
+    }
     for (let i = this._turns.length; i > 0; i--) {
       const context = /** @type {Context} */ (this._turns.shift());
       this._turns.push(context);

@@ -53,6 +53,7 @@ export class Context {
     // Out.
     this._script = new Script(name, start.chunking?.mode === "client");
     this._isStarted = false;
+    this._session = 0; // of the client's: the one that knows it
     /** @type {{played_ms?: number} | null} */
     this._cancel = null; // fields of the cancel, once asked
     this._isCancelSent = false;
@@ -156,6 +157,7 @@ export class Context {
   _nextMessage() {
     if (!this._isStarted) {
       this._isStarted = true;
+      this._session = this._client._nSessions;
       return encode("start", { ctx: this.name, ...this._start });
     }
     if (this._cancel !== null) {
@@ -198,6 +200,7 @@ export class Context {
    * @param {number} awayMs
    */
   _resume(server, awayMs) {
+    if (server === null) this._session = 0;
     if (server === null && (this.format !== null || this._outcome !== null)) {
       this._finish(new ContextFailedError("resume_failed", "the server has forgotten it"));
       return false;
@@ -390,6 +393,7 @@ export class Context {
       key,
       value === undefined ? undefined : within(Math.round(value * 1000) / 1000),
     ]);
-    this._client._post(encode("playback", { ctx: this.name, ...Object.fromEntries(rounded) }));
+    const message = encode("playback", { ctx: this.name, ...Object.fromEntries(rounded) });
+    this._client._post(message, this);
   }
 }

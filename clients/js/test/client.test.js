@@ -201,6 +201,31 @@ test("a server that forgot fails what ran, and speaks what had not begun", async
   assert.equal((await read(fresh)).at(-1).reason, "completed");
 });
 
+test("a session is told of its own contexts only", async (t) => {
+  const server = new FakeServer();
+  const client = await open(t, server);
+  const over = client.context().speak("One."); // its sound goes on
+  await read(over);
+  const running = client.context();
+  running.append("Two. ");
+  await settle();
+  const failed = assert.rejects(read(running), { code: "resume_failed" });
+  server.sessions.clear();
+  server.breakAll();
+  over.reportPlayback({ played_ms: 10 });
+  await failed;
+  const told = server.of("playback").length;
+  const next = client.context();
+  next.reportPlayback({ played_ms: 0 }); // before it has begun
+  for (const context of [over, running]) context.reportPlayback({ played_ms: 20 });
+  await read(next.speak("Three."));
+  next.reportPlayback({ first_sound_ms: 30 });
+  await settle();
+  const later = server.of("playback").slice(told);
+  assert.deepEqual([...new Set(later.map(({ ctx }) => ctx))], [next.name]);
+  assert.equal(later.at(-1).first_sound_ms, 30);
+});
+
 test("a cancel that the socket lost is sent again", async (t) => {
   const server = new FakeServer();
   const client = await open(t, server);

@@ -106,7 +106,8 @@ class Client:
         self._contexts: dict[str, Context] = {}
         self._streams: dict[int, Context] = {}
         self._turns: deque[Context] = deque()
-        self._posts: deque[str] = deque()
+        self._posts: deque[tuple[str, Context | None]] = deque()  # whose playback it tells of
+        self._n_sessions = 0
         self._pings: dict[int, asyncio.Future[float]] = {}
         self._n_contexts = 0
         self._n_pings = 0
@@ -262,6 +263,7 @@ class Client:
             if ready is not None and (token is None or is_refused):
                 self.ready = ready
                 self.goaway = None
+                self._n_sessions += 1
                 return None
 
     async def _read_forever(self) -> None:
@@ -406,16 +408,19 @@ class Client:
             self._turns.remove(context)
             self._streams = {n: c for n, c in self._streams.items() if c is not context}
 
-    def _post(self, message: str) -> None:
+    def _post(self, message: str, context: Context | None = None) -> None:
         if self._dead is None:
-            self._posts.append(message)
+            self._posts.append((message, context))
         self._wanted.set()
         self._wake.set()
 
     def _next_message(self) -> str | None:
         """What to send next: what is about no text first, then the contexts in turn."""
-        if self._posts:
-            return self._posts.popleft()
+        while self._posts:
+            post, of_context = self._posts.popleft()
+            # A session knows its own contexts only, and closes the socket after ten mistakes.
+            if of_context is None or of_context._session == self._n_sessions:
+                return post
         for _ in range(len(self._turns)):
             context = self._turns[0]
             self._turns.rotate(-1)

@@ -79,6 +79,7 @@ class Context:
         self._reports = reports
         self._loop = asyncio.get_running_loop()
         self._is_entered = False
+        self._session = 0  # of the client's: the one that knows it
         # Out.
         mode = options.chunking.mode if options.chunking is not None else "auto"
         self._script = Script(name, keeps_pieces=mode == "client")
@@ -260,6 +261,7 @@ class Context:
     def _next_message(self) -> str | None:
         if not self._is_started:
             self._is_started = True
+            self._session = self._client._n_sessions
             return encode("start", ctx=self.name, **msgspec.structs.asdict(self._options))
         if self._cancel is not None:
             is_sent, self._is_cancel_sent = self._is_cancel_sent, True
@@ -291,6 +293,8 @@ class Context:
 
     def _resume(self, server: ResumedContext | None, away_s: float) -> bool:
         """Go on after a reconnect. Returns whether there is anything to go on with."""
+        if server is None:
+            self._session = 0
         if server is None and (self.format is not None or self._outcome is not None):
             self._finish(ContextFailedError("resume_failed", "the server has forgotten it"))
             return False
@@ -455,7 +459,8 @@ class Context:
         self._throttle = self._loop.call_later(every_s, self._report_clock)
 
     def _post_playback(self, **figures: float | None) -> None:
-        self._client._post(encode("playback", ctx=self.name, **_within(**figures)))
+        message = encode("playback", ctx=self.name, **_within(**figures))
+        self._client._post(message, self)
 
 
 def _within(**figures: float | None) -> dict[str, float | None]:
