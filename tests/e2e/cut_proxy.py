@@ -31,7 +31,11 @@ class CutProxy:
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.n_connections += 1
         budget = self.cuts.pop(0) if self.cuts else None
-        up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self.to_port)
+        try:
+            up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self.to_port)
+        except ConnectionError:
+            writer.transport.abort()
+            return
         self._writers |= {writer, up_writer}
         try:
             async with asyncio.TaskGroup() as group:

@@ -69,10 +69,10 @@ class Serving:
 
 
 @contextlib.contextmanager
-def serving(where: Path, **settings: str) -> Iterator[Serving]:
+def serving(where: Path, engine: str = "cpu", **settings: str) -> Iterator[Serving]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("RTTS_")}
     env |= {"RTTS_SERVER_API_KEYS": KEY, **settings}
-    command = [sys.executable, "-m", "rtts", "serve", "--port", "0", "--engine", "cpu"]
+    command = [sys.executable, "-m", "rtts", "serve", "--port", "0", "--engine", engine]
     log = (where / "server.log").open("w")
     process = subprocess.Popen(
         command, env=env, cwd=where, stdout=subprocess.PIPE, stderr=log, text=True
@@ -116,6 +116,15 @@ def tls_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     with serving(
         where, RTTS_SERVER_SSL_CERTFILE=str(chain), RTTS_SERVER_SSL_KEYFILE=str(key)
     ) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def tones(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """A server whose samples are exact, and which sends them as soon as they exist."""
+    where = tmp_path_factory.mktemp("tones")
+    settings = {"RTTS_SESSION_MAX_LEAD_S": "600", "RTTS_SESSION_RESUME_WINDOW_S": "2"}
+    with serving(where, "tone", **settings) as running:
         yield running
 
 
