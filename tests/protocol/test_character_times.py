@@ -103,6 +103,34 @@ def test_words_that_never_come_are_estimated():
     assert heard.characters == [("H", 0, 40), ("i", 40, 80), (" ", 80, 80)]
 
 
+SEGMENTS = st.lists(
+    st.tuples(st.text("ab .", min_size=1, max_size=8), st.integers(1, 4), st.integers(0, 5)),
+    max_size=5,
+)
+
+
+@given(SEGMENTS, st.booleans())
+def test_whenever_words_come_no_character_is_lost(segments, is_exact):
+    """Each character is told once and in order, whether its times came early, late or never."""
+    times, told, at_ms, begin = CharacterTimes(RATE, is_exact=is_exact), [], 0, 0
+    for number, (text, n_audio, marks_at) in enumerate(segments):
+        times.begin(segment(text, at_ms, number, begin))
+        for index in range(n_audio):
+            flags = LAST if index == n_audio - 1 else 0
+            told.append(times.hear(audio(at_ms, 80, flags)))
+            at_ms += 80
+            if index + 1 == marks_at:
+                times.learn(marks([(begin, begin + len(text), at_ms - 80, at_ms)], number))
+        if marks_at > n_audio and marks_at < 5:
+            times.learn(marks([(begin, begin + len(text), at_ms - 80, at_ms)], number))
+        begin += len(text)
+    told.append(times.rest())
+    heard = [each for one in told if one for each in one.characters]
+    assert "".join(each.char for each in heard) == "".join(f"{text} " for text, _, _ in segments)
+    assert all(each.start_ms <= each.end_ms for each in heard)
+    assert times.rest() is None
+
+
 def test_estimates_learn_the_voice_s_pace():
     """Without times of the engine the first audio brings them, and later segments do better."""
     times = CharacterTimes(RATE, is_exact=False)

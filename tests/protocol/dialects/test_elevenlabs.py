@@ -364,6 +364,28 @@ def test_an_utterance_that_fails_is_an_error_and_an_end():
     assert world.hangup is None
 
 
+@pytest.mark.parametrize("surface", [sockets.MultiStream, sockets.SingleStream])
+def test_a_server_that_stops_says_so(surface):
+    """Speech that the server cut off is no normal end."""
+    dialect = surface(asking(), house())
+    start, *_ = dialect.receive(json.dumps({"text": TEXT, "context_id": "a"}).encode(), 0.0)
+    cut = Done(
+        ctx=start.ctx,
+        reason="shutdown",
+        segments=1,
+        last_seq=3,
+        audio_ms=1.0,
+        samples=24,
+        text_chars=9,
+    )
+    said = list(dialect.send(cut))
+    assert json.loads(said[0])["error"] == "shutting_down"
+    if surface is sockets.MultiStream:
+        assert json.loads(said[1])["isFinal"] and len(said) == 2
+    else:
+        assert said[1].code >= 1008 and len(said) == 2
+
+
 def test_too_many_contexts_are_errors_of_their_own():
     """One context too many fails, and the socket and the others go on."""
     world = multi(*(say("Hello there.", f"c{n}") for n in range(25)), tone=SLOW)

@@ -93,7 +93,7 @@ async def elevenlabs():
     from pipecat.services.elevenlabs.tts import ElevenLabsHttpTTSService as Http
 
     talking = [LLMFullResponseStartFrame(), *(LLMTextFrame(word + " ") for word in LONG.split())]
-    frames = [*talking, SleepFrame(sleep=0.6), InterruptionFrame(), *reply(TEXT, 1.5)]
+    frames = [*talking, SleepFrame(sleep=0.6), InterruptionFrame(), *reply(TEXT, 0.1)]
     audio, _, errors = await heard(frames)
     said = {"talking_s": len(audio) / 48_000, "talking_errors": errors}
 
@@ -104,7 +104,7 @@ async def elevenlabs():
         await service._websocket.close()
 
     losing = asyncio.create_task(lose())
-    audio, _, _ = await heard([*reply(TEXT, 2.0), *reply(TEXT, 1.5)], service)
+    audio, _, _ = await heard([*reply(TEXT, 2.0), *reply(TEXT, 0.1)], service)
     await losing
     said["lost_s"] = len(audio) / 48_000
 
@@ -112,7 +112,7 @@ async def elevenlabs():
         service = Http(
             api_key=KEY, base_url=URL, aiohttp_session=session, settings=Http.Settings(voice="v")
         )
-        audio, words, errors = await heard(reply(TEXT, 1.5), service)
+        audio, words, errors = await heard(reply(TEXT, 0.1), service)
     return said | {"http_s": len(audio) / 48_000, "http_words": words, "http_errors": errors}
 
 
