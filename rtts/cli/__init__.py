@@ -8,6 +8,7 @@ only when it runs, so that `rtts --help` answers at once. A command returns its 
 from __future__ import annotations
 
 import argparse
+import errno
 import io
 import os
 import sys
@@ -60,25 +61,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit status.
     """
+    _open_what_is_closed()
     if isinstance(sys.stdout, io.TextIOWrapper):  # what a terminal cannot show is shown escaped
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        parser = build_parser()
-        arguments, unknown = parser.parse_known_args(argv)
-        if unknown:
-            refuse_unknown(getattr(arguments, "parser", parser), unknown)
-        if not hasattr(arguments, "run"):  # no command: say what there is
-            parser.print_help(sys.stderr)
-            return ASKED_WRONGLY
-        status: int = arguments.run(arguments)
-        sys.stdout.flush()
+        return _run(argv)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader left (`rtts voices | head -1`). Python flushes stdout once more at exit, which
-        # must find somewhere to go.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()  # the reader left (`rtts voices | head -1`)
         return PIPE_CLOSED
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        print(f"rtts: {error.filename or 'standard output'}: {error.strerror}", file=sys.stderr)
+        _drop_output()
+        return FAILED
     except ConfigError as error:
         print(f"rtts: {error}", file=sys.stderr)
         return ASKED_WRONGLY
@@ -90,4 +88,35 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise  # our own mistake
         print(f"rtts: the package {error.name} is missing; see rtts doctor", file=sys.stderr)
         return FAILED
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    parser = build_parser()
+    arguments, unknown = parser.parse_known_args(argv)
+    if unknown:
+        refuse_unknown(getattr(arguments, "parser", parser), unknown)
+    if not hasattr(arguments, "run"):  # no command: say what there is
+        parser.print_help(sys.stderr)
+        return ASKED_WRONGLY
+    status: int = arguments.run(arguments)
+    sys.stdout.flush()
     return status
+
+
+def _open_what_is_closed() -> None:
+    """Open the standard files the program was started without (`<&-`).
+
+    Sockets would get their numbers, and uvloop aborts over that.
+    """
+    for fd, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != fd:
+                os.dup2(null, fd)
+                os.close(null)
+            setattr(sys, name, os.fdopen(fd, mode, closefd=False))
+
+
+def _drop_output() -> None:
+    """Python flushes stdout once more at exit, which must find somewhere to go."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -47,7 +47,10 @@ def _table(voices: list[dict[str, Any]]) -> str:
     for voice in voices:
         mark = " *" if voice.get("default") else ""
         languages = ", ".join(voice["languages"])
-        rows.append((voice["id"] + mark, languages, voice["licence"], voice["description"]))
+        # A voice that a user brought can be asked for by a name, too.
+        name = voice.get("name") if voice.get("name") != voice["id"] else ""
+        about = ": ".join(filter(None, (name, voice["description"])))
+        rows.append((voice["id"] + mark, languages, voice["licence"], about))
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     lines = ["  ".join([*map(str.ljust, row[:3], widths), row[3]]).rstrip() for row in rows]
     return "\n".join([*lines, "", "* default", *_notes(voices)]) + "\n"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rtts.audio import mp3
-from rtts.cli import checks, playback
+from rtts.cli import checks, playback, voices
 from rtts.cli.looking import Check
 
 
@@ -54,6 +54,15 @@ class TestVoices:
         assert [row.split()[0] for row in rows[1:4]] == ["tone", "tone-low", "tone-high"]
         assert rows[1].startswith("tone *")
         assert out.count("Not speech") == 1
+
+    def test_voice_with_a_name(self) -> None:
+        """A voice that a user brought shows the name it can be asked for by."""
+        voice = {"languages": ["en"], "licence": "x", "notes": [], "description": "deep"}
+        brought = {**voice, "id": "voice-1", "name": "Ada"}
+        own = {**voice, "id": "heart", "name": "heart"}
+        rows = voices._table([brought, own]).splitlines()
+        assert rows[1].split() == ["voice-1", "en", "x", "Ada:", "deep"]
+        assert rows[2].split() == ["heart", "en", "x", "deep"]
 
     def test_json(self, rtts: Callable[..., object]) -> None:
         """--json is what /v1/voices answers."""

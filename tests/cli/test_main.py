@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +14,18 @@ from rtts.cli import build_parser, main
 from rtts.cli.failure import CommandError
 from rtts.errors import ConfigError, EngineError
 
-COMMANDS = ("serve", "say", "batch", "voices", "doctor", "config", "demo", "synth", "checkpoint")
+COMMANDS = (
+    "serve",
+    "say",
+    "batch",
+    "voices",
+    "doctor",
+    "config",
+    "demo",
+    "synth",
+    "checkpoint",
+    "report",
+)
 
 
 class TestHelp:
@@ -132,6 +145,24 @@ def test_closed_pipe(spawn: Callable[..., subprocess.Popen[bytes]]) -> None:
     process.stdout.close()
     assert process.wait(30) == 141
     assert process.stderr.read() == b""
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_standard_files(closed: str) -> None:
+    """A command that was started without standard files does its work."""
+    command = f"{shlex.quote(sys.executable)} -m rtts say Hello -o x.wav {closed}"
+    assert subprocess.run(["sh", "-c", command], timeout=30, check=False).returncode == 0
+    assert Path("x.wav").stat().st_size > 44
+
+
+@pytest.mark.parametrize("argv", [("config",), ("say", "Hello", "--json")])
+def test_full_disk(spawn: Callable[..., subprocess.Popen[bytes]], argv: tuple[str, ...]) -> None:
+    """Standard output that takes no more costs one line and status 1, not a traceback."""
+    with Path("/dev/full").open("wb") as full:
+        process = spawn(*argv, stdout=full)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert err == b"rtts: standard output: No space left on device\n"
 
 
 def test_every_command_has_a_module() -> None:
