@@ -15,7 +15,7 @@ from rtts.engine.tone import ToneOptions
 from rtts.errors import BadRequestError
 from rtts.protocol import dashscope
 from rtts.protocol.dialect import Request
-from rtts.protocol.events import Done, Error, Started
+from rtts.protocol.events import Done, Error, Start, Started
 from rtts.voices.aliases import AliasOptions
 from tests.protocol.dialects.world import SocketWorld
 from tests.protocol.strategies import JSON
@@ -273,6 +273,26 @@ def test_wrong_settings_change_nothing(wrong):
     assert error["error"]["type"] == "invalid_request_error"
     assert len(world.of_type("session.updated")) == 1
     assert kinds(world)[-1] == "session.finished" and audio(world)
+
+
+def test_what_the_session_is_asked_for():
+    """Language, instructions and speed get there, if they were said."""
+    world = connect()
+    asked = {"language_type": "English", "instructions": "Softly.", "speech_rate": 2.0}
+    world.tell(update(**asked, mode="commit"), append(ONE))
+    [start] = [s for s in world.dialect.receive(json.dumps(COMMIT).encode(), 0.0) if is_start(s)]
+    assert (start.language, start.instructions) == ("English", "Softly.")
+    assert start.speed == 2.0
+    world = connect()
+    world.tell(update(language_type="Auto", instructions=""), update())
+    [start] = [
+        s for s in world.dialect.receive(json.dumps(append(ONE)).encode(), 0.0) if is_start(s)
+    ]
+    assert start.language is None and start.instructions is None and start.speed is None
+
+
+def is_start(step) -> bool:
+    return isinstance(step, Start)
 
 
 def test_settings_change_between_responses():
