@@ -92,7 +92,7 @@ class _Event(Struct):
     """Any event of a client, as far as all have the same fields."""
 
     type: str = ""
-    event_id: Annotated[str, Meta(max_length=128)] | None = None
+    event_id: Any = None  # a string, which comes back in errors
     text: str = ""
 
 
@@ -155,13 +155,14 @@ class Realtime(SocketDialect):
         """See `SocketDialect`."""
         fields = reading.load_object(data)
         asked = reading.convert(_without_nulls(fields), _Event)
+        ref = asked.event_id if isinstance(asked.event_id, str) else None
         try:
             return self._take(asked, fields, now)
         except _UntimelyError as error:
-            said = Error(code=error.code, message=error.message, fatal=False, ref=asked.event_id)
+            said = Error(code=error.code, message=error.message, fatal=False, ref=ref)
             return (self._error(said),)
         except ProtocolError as error:
-            error.ref = asked.event_id
+            error.ref = ref
             raise
 
     def _take(self, asked: _Event, fields: dict[str, Any], now: float) -> Steps:

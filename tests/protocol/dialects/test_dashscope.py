@@ -314,6 +314,13 @@ def test_a_wrong_event_is_an_error(wrong):
     assert len(world.of_type("error")) == 20 and audio(world)
 
 
+@pytest.mark.parametrize("name", [7, None, {}, "x" * 500])
+def test_events_of_any_name(name):
+    """An id that is none, or no id: the event counts all the same."""
+    world = talk(append(ONE) | {"event_id": name}, COMMIT | {"event_id": name}, FINISH)
+    assert kinds(world)[-1] == "session.finished" and audio(world) and not world.of_type("error")
+
+
 def test_a_response_that_fails_says_so():
     """`error`, the events of its end, status "failed"; the next one is spoken."""
     world = talk(append(TEXT * 3), COMMIT, tone=ToneOptions(fail_at_segment=1))

@@ -122,7 +122,7 @@ async def deepgram():
 
     async with aiohttp.ClientSession() as session:
         service = Http(api_key=KEY, base_url=URL, aiohttp_session=session)
-        audio, _, errors = await heard(reply(TEXT, 1.0), service)
+        audio, _, errors = await heard(reply(TEXT, 0.5), service)
     return {"http_s": len(audio) / 48_000, "http_errors": errors}
 
 
