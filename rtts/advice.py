@@ -246,7 +246,8 @@ def _slow_engine(window: Window, condition: Condition) -> Finding | None:
         return None
     stage = max(_ENGINE, key=lambda name: window.misses.get(name, 0))
     remedies = {
-        "prefill": "Long instructions and long voice references cost prefill; shorten them.",
+        "prefill": "Long instructions, long voice references and, with the embedded voice, long first "
+        "sentences cost prefill; shorten them.",
         "codec": "See that no other program uses the GPU or the cores.",
     }
     remedy = remedies.get(stage, "See that no other program uses the GPU or the cores.")

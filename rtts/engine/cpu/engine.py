@@ -250,6 +250,10 @@ class CpuEngine:
             utterance.pcm = to_pcm(made.samples, self._gain)
             if made.words and utterance.start.word_timings:
                 self._outbox.append(WordsTimed(utterance.id, head.segment, made.words, exact=True))
+            if not utterance.is_heard:
+                utterance.read_s += made.planned_s
+                utterance.rendered_s += made.rendered_s
+                utterance.made_s -= made.planned_s + made.rendered_s
         if not utterance.is_heard:
             utterance.read_s += read - began
             utterance.made_s += self._clock() - read
@@ -259,8 +263,8 @@ class CpuEngine:
         """Hand out the next chunk, and close the segment after its last."""
         options = self._options
         chunk_s = options.chunk_s if utterance.is_heard else options.first_chunk_s
-        # What renders the samples is one network here: the codec's part is in the first frame's.
-        parts_s = () if utterance.is_heard else (utterance.read_s, utterance.made_s, 0.0)
+        made_s = max(0.0, utterance.made_s)  # differences of clocks
+        parts_s = () if utterance.is_heard else (utterance.read_s, made_s, utterance.rendered_s)
         chunk = utterance.take_chunk(2 * round(chunk_s * SAMPLE_RATE_HZ), now)
         is_last = speech.is_done and not utterance.pcm
         is_begun = utterance.begun_s > 0.0  # and not told yet

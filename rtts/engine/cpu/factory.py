@@ -37,7 +37,7 @@ class CpuEngineFactory:
         self._options = options
         self._clock = clock
         self.capabilities = capabilities(options)
-        self._library = VoiceLibrary(embedded_sources(options), options, lock)
+        self._library = VoiceLibrary(embedded_sources(options, clock), options, lock)
 
     def __call__(self) -> CpuEngine:
         """One more core."""
@@ -60,14 +60,14 @@ def make_cpu_engine(
     return CpuEngineFactory(options, clock, lock)
 
 
-def embedded_sources(options: CpuOptions) -> dict[str, VoiceSource]:
+def embedded_sources(options: CpuOptions, clock: Callable[[], float]) -> dict[str, VoiceSource]:
     """How to load each voice there is on this machine."""
     trim = Trim(options.leading_silence_s, options.trailing_silence_s)
 
     def load_heart() -> CpuVoice:
         from rtts.engine.cpu.hibari_voice import HibariVoice
 
-        return HibariVoice(trim, threads=options.threads)
+        return HibariVoice(trim, clock, threads=options.threads)
 
     sources = {HEART.id: VoiceSource(load_heart, "en", weight_mb=_HEART_MB)}
     extra = [voice for voice in voices(options) if voice.id != HEART.id]

@@ -4,14 +4,15 @@ A segment is spoken piece by piece, a piece window by window: prosody once, then
 of some frames. Silence at both ends of a piece is trimmed by what the spectra contain. Windows have
 fixed lengths, so that the samples are a function of text, speed and seed alone.
 
-Knows nothing about credit, chunks, utterances or clocks.
+Knows nothing about credit, chunks or utterances; a clock that is handed in measures parts of the
+work.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -90,8 +91,10 @@ class PieceSpeech:
         pause: Frames to keep after the last sound.
         words_end: Frame that is kept in any case, for the last word is said to last until then.
         seed: Of the noise.
+        clock: Monotonic seconds; measures parts of the work.
 
     Attributes:
+        rendered_s: What it took to make samples of spectra, in the last `advance`.
         onset: The frame at which the first sound is; -1 if there is none.
         first_hop: The frame at which the first sample lies.
         is_done: All samples were given.
@@ -107,9 +110,12 @@ class PieceSpeech:
         pause: int,
         words_end: float,
         seed: tuple[int, ...],
+        clock: Callable[[], float],
     ) -> None:
         self._net = net
         self._prosody = prosody
+        self._clock = clock
+        self.rendered_s = 0.0
         self._pause = pause
         self._words_end = math.ceil(words_end)
         self._state = DecoderState()
@@ -132,10 +138,13 @@ class PieceSpeech:
         """Make the next window; perhaps no samples, while a silence may be the last."""
         decoded = self._decode() if self._decoded is None else self._decoded
         self._decoded = None
+        began = self._clock()
         made = [self._withheld, self._waveform.render(decoded)]
-        end = self._last_audible + 1 + self._pause
         if self._fed == self._end:
             made.append(self._waveform.flush())
+        self.rendered_s = self._clock() - began
+        end = self._last_audible + 1 + self._pause
+        if self._fed == self._end:
             end = max(end, self._words_end)
             missing = end - (self._end + 1)  # hops; what follows is silent
             made.append(np.zeros(max(0, missing) * HOP_SAMPLES, np.float32))
@@ -197,6 +206,7 @@ class HibariSpeech:
         speed: 1.0 is the voice's own pace.
         seed: Of the segment; every piece adds its number.
         trim: Silence to keep.
+        clock: Monotonic seconds; measures parts of the work.
         is_first: Somebody waits for the first sound.
     """
 
@@ -209,6 +219,7 @@ class HibariSpeech:
         speed: float,
         seed: tuple[int, ...],
         trim: Trim,
+        clock: Callable[[], float],
         is_first: bool,
     ) -> None:
         self._net = net
@@ -217,6 +228,7 @@ class HibariSpeech:
         self._speed = speed
         self._seed = seed
         self._trim = trim
+        self._clock = clock
         first = _LONGEST_FIRST if is_first else _LONGEST
         self._pieces = deque(enumerate(cut(reading.chunks, first=first, later=_LONGEST)))
         self._piece: PieceSpeech | None = None
@@ -237,23 +249,25 @@ class HibariSpeech:
 
     def advance(self) -> Speech:
         """Begin the next piece, or make the next window of the present one."""
-        if self._piece is None:
-            self._begin_piece()
-        samples = SILENCE
+        planned_s = self._begin_piece() if self._piece is None else 0.0
+        samples, rendered_s = SILENCE, 0.0
         if self._piece is not None:
-            samples = self._piece.advance()
+            samples, rendered_s = self._piece.advance(), self._piece.rendered_s
             self._given_samples += len(samples)
             if self._piece.is_done:
                 self._piece = None
         words: tuple[Word, ...] = ()
         if not self._pieces:
             words, self._words = tuple(self._words), []
-        return Speech(samples, words)
+        return Speech(samples, words, planned_s, rendered_s)
 
-    def _begin_piece(self) -> None:
+    def _begin_piece(self) -> float:
+        """Returns what it took to plan it, seconds."""
         number, piece = self._pieces.popleft()
         ids = [0, *(self._ids[phoneme] for phoneme in piece.phonemes), 0]
+        began = self._clock()
         prosody = self._net.prosody(np.asarray(ids, np.int64), self._speed)
+        planned_s = self._clock() - began
         timed = word_frames(piece, prosody.durations)
         speech = PieceSpeech(
             self._net,
@@ -263,10 +277,12 @@ class HibariSpeech:
             pause=round(self._trim.pause_s(piece.mark) * FRAME_HZ),
             words_end=timed[-1].end if timed else 0.0,
             seed=(*self._seed, number),
+            clock=self._clock,
         )
         if not speech.is_done:  # else there is not a sound in it, and no words to time
             self._piece = speech
             self._time_words(timed, speech.first_hop, speech.onset)
+        return planned_s
 
     def _time_words(self, timed: Sequence[WordFrames], first_hop: int, onset: int) -> None:
         """Note word times from the start of the segment, in order and not overlapping."""

@@ -8,6 +8,7 @@ utterances.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 from rtts.engine.cpu.hibari_net import HibariNet
 from rtts.engine.cpu.hibari_speech import HibariSpeech
@@ -20,6 +21,7 @@ class HibariVoice:
 
     Args:
         trim: Silence to keep around speech.
+        clock: Monotonic seconds; measures parts of the work.
         threads: onnxruntime threads within one operation.
 
     Raises:
@@ -27,8 +29,9 @@ class HibariVoice:
         GraphError: The package holds another model than the one this was written for.
     """
 
-    def __init__(self, trim: Trim, *, threads: int = 1) -> None:
+    def __init__(self, trim: Trim, clock: Callable[[], float], *, threads: int = 1) -> None:
         self._trim = trim
+        self._clock = clock
         self._ids: dict[str, int] = json.loads((ASSETS / "vocab.json").read_text("utf-8"))
         self._vocabulary = frozenset(self._ids)
         self._net = HibariNet((ASSETS / "hibari.onnx").read_bytes(), threads=threads)
@@ -46,5 +49,6 @@ class HibariVoice:
             speed=speed,
             seed=seed,
             trim=self._trim,
+            clock=self._clock,
             is_first=is_first,
         )

@@ -42,8 +42,9 @@ class Utterance:
         given_samples: Audio handed out.
         begun_segments: How many segments were begun.
         busy_s: Work spent.
-        read_s: Work spent on reading text before the first audio.
-        made_s: Work spent on the first audio after that.
+        read_s: Work spent on reading text, and planning its sound, before the first audio.
+        made_s: Work spent on the first audio after that, up to spectra.
+        rendered_s: Work spent on making its samples of them, where the voice tells that apart.
     """
 
     start: StartUtterance
@@ -62,6 +63,7 @@ class Utterance:
     busy_s: float = 0.0
     read_s: float = 0.0
     made_s: float = 0.0
+    rendered_s: float = 0.0
 
     @property
     def id(self) -> int:

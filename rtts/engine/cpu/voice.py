@@ -49,10 +49,14 @@ class Speech:
     Attributes:
         samples: `[S]` float32 at 24 kHz, not yet amplified or limited; may be empty.
         words: Words whose times became known; times from the start of the segment's speech.
+        planned_s: What it took to decide how the text is to sound, before any of it was made.
+        rendered_s: What it took to make samples of spectra; 0 where one network does all.
     """
 
     samples: FloatArray
     words: tuple[Word, ...] = ()
+    planned_s: float = 0.0
+    rendered_s: float = 0.0
 
 
 class SegmentSpeech(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -22,7 +23,7 @@ TRIM = Trim(leading_s=0.025, trailing_s=0.2)
 @cache
 def heart() -> HibariVoice:
     """The embedded voice."""
-    return HibariVoice(TRIM)
+    return HibariVoice(TRIM, time.monotonic)
 
 
 class FakeClock:

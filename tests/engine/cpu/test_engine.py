@@ -1,4 +1,5 @@
 import logging
+import time
 from itertools import pairwise
 
 import numpy as np
@@ -7,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rtts.engine.cpu.engine import CpuEngine
+from rtts.engine.cpu.hibari_voice import HibariVoice
 from rtts.engine.cpu.level import CEILING, FULL_SCALE
 from rtts.engine.cpu.options import CpuOptions
+from rtts.engine.cpu.voice import Trim
 from rtts.engine.interface import (
     AppendText,
     AudioProduced,
@@ -419,6 +422,19 @@ def test_cancel_frees_at_once() -> None:
     assert (finished.utterance_id, finished.reason) == (2, FinishReason.CANCELLED)
     core.apply(CancelUtterance(2))
     assert 2 not in {getattr(event, "utterance_id", None) for event in run(core)}
+
+
+def test_parts_of_the_first_audio_are_told() -> None:
+    """Planning, spectra and samples each took their time, together no more than was spent on it."""
+    clock = time.perf_counter
+    core = engine({"heart": lambda: HibariVoice(Trim(0.01, 0.3), clock)}, clock=clock)
+    say(core, TEXTS[:1], voice="heart")
+    events = run(core)
+    first, *later = of(AudioProduced, events)
+    prefill_s, first_frame_s, codec_s = first.parts_s
+    assert min(prefill_s, first_frame_s, codec_s) > 1e-4
+    assert sum(first.parts_s) <= of(UtteranceFinished, events)[0].stats.busy_s
+    assert all(event.parts_s == () for event in later)
 
 
 def test_work_is_booked() -> None:
