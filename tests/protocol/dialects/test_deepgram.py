@@ -19,7 +19,7 @@ from rtts.errors import (
     UnsupportedFormatError,
     UnsupportedLanguageError,
 )
-from rtts.protocol import deepgram
+from rtts.protocol import deepgram, deepgram_socket
 from rtts.protocol.dialect import Request
 from rtts.protocol.events import Done, Error, Started
 from rtts.session import SessionOptions
@@ -39,7 +39,7 @@ def speak(text: str) -> dict:
 
 
 def connect(query: dict | None = None, **rest) -> SocketWorld:
-    return SocketWorld(deepgram.Socket, Request(query=QUERY | (query or {})), **rest)
+    return SocketWorld(deepgram_socket.Socket, Request(query=QUERY | (query or {})), **rest)
 
 
 def talk(*messages, seconds: float = 60.0, **rest) -> SocketWorld:
@@ -264,16 +264,16 @@ def test_names_of_voices():
 def test_keys_and_subprotocols():
     """A browser's key is found wherever it stands, and never selected."""
     offered = ["x-deepgram-session-id", "5", "token", "secret"]
-    assert deepgram.Socket.keys(Request(subprotocols=offered)) == ["secret"]
-    assert deepgram.Socket.subprotocol(offered) == "token"
-    assert deepgram.Socket.subprotocol(["bearer", "jwt"]) == "bearer"
-    assert deepgram.Socket.subprotocol([]) is None
+    assert deepgram_socket.Socket.keys(Request(subprotocols=offered)) == ["secret"]
+    assert deepgram_socket.Socket.subprotocol(offered) == "token"
+    assert deepgram_socket.Socket.subprotocol(["bearer", "jwt"]) == "bearer"
+    assert deepgram_socket.Socket.subprotocol([]) is None
 
 
 def test_refusals_have_an_id_and_a_reason_in_headers():
     """The body has the API's fields; the header has no character that a header cannot have."""
     error = Error(code="unauthorized", message="no k\u00e9y\r\nX: y", fatal=True)
-    reply = deepgram.Socket.refusal(error)
+    reply = deepgram_socket.Socket.refusal(error)
     body, headers = json.loads(reply.body), dict(reply.headers)
     assert reply.status == 401 and body["err_code"] == "INVALID_AUTH" and body["err_msg"]
     assert headers["dg-request-id"] == body["request_id"]
