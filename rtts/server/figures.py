@@ -7,6 +7,7 @@ documentation of every field is in docs/operations.md. Knows nothing about socke
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections import Counter
 from collections.abc import Callable
@@ -27,6 +28,9 @@ from rtts.server.stats import Feed, Message
 INTERVAL_S = 1.0
 # A loop's timer may fire a millisecond early, and would then close the wrong second.
 MARGIN_S = 0.003
+CLOCK_JUMP_S = 2.0
+
+log = logging.getLogger(__name__)
 
 
 class Figures:
@@ -47,6 +51,7 @@ class Figures:
         feed: Feed,
         troubles: Callable[[], list[str]],
         clock: Callable[[], float],
+        wall_clock: Callable[[], float],
     ) -> None:
         self._hub = hub
         self._readiness = readiness
@@ -57,6 +62,7 @@ class Figures:
         self._feed = feed
         self._troubles = troubles
         self._clock = clock
+        self._wall_clock = wall_clock
         self._started_at = clock()
         self._adviser = Adviser()
         self._advice: list[Advice] = []
@@ -79,11 +85,23 @@ class Figures:
     def _tick(self) -> None:
         self.start()
         now = self._clock()
+        self._follow_wall_clock(now)
         point = self._close_second(now)
         self._window = self._history.window()
         self._advice = self._adviser.update(advise(self._window, self._condition(now)), now)
         if self._feed.watchers:
             self._feed.publish({"type": "stats", **self.snapshot(), "point": point})
+
+    def _follow_wall_clock(self, now: float) -> None:
+        """Notice that the clock was set, or that the machine slept, which monotonic time does not count."""
+        service = self._hub.service
+        epoch_s = self._wall_clock() - now
+        if abs(epoch_s - service.epoch_s) < CLOCK_JUMP_S:
+            return  # both are read a moment apart, and a clock that is disciplined creeps
+        if epoch_s < service.epoch_s:
+            self._history.forget_points()  # they are in the future now
+        log.warning("the wall clock jumped by %.1f s", epoch_s - service.epoch_s)
+        service.epoch_s = epoch_s
 
     def _close_second(self, now: float) -> Message:
         """What happened since the last point."""

@@ -204,6 +204,10 @@ class History:
         self._points.append(msgspec.json.encode(point))
         return point
 
+    def forget_points(self) -> None:
+        """Forget the points; the window and the requests stay."""
+        self._points.clear()
+
     def window(self) -> Window:
         """The last minute, for advice."""
         misses: Counter[str] = Counter()

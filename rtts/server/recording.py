@@ -44,7 +44,13 @@ class Recording:
     """
 
     def __init__(
-        self, path: Path, *, max_bytes: int, keep: int, epoch_s: float, on_lost: Callable[[], None]
+        self,
+        path: Path,
+        *,
+        max_bytes: int,
+        keep: int,
+        epoch_s: Callable[[], float],
+        on_lost: Callable[[], None],
     ) -> None:
         """Open the file and start writing.
 
@@ -52,7 +58,7 @@ class Recording:
             path: Appended to. What it held under other columns is kept as `path`.1.
             max_bytes: A file that would pass this becomes `path`.1, the former .1 .2 and so on.
             keep: How many of those are kept.
-            epoch_s: Unix time at monotonic 0.
+            epoch_s: Unix time at monotonic 0, as it is known at present.
             on_lost: Called on any thread for each row that was not written.
 
         Raises:
@@ -75,7 +81,7 @@ class Recording:
 
     def take(self, record: UtteranceRecord) -> None:
         """Write one context down, soon."""
-        line = _line(row(record, self._epoch_s))
+        line = _line(row(record, self._epoch_s()))
         try:
             self._waiting.put_nowait(line)
         except queue.Full:

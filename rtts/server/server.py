@@ -116,11 +116,10 @@ class Server:
         session_options = session_options or SessionOptions()
         self.options = options
         self.clock: Callable[[], float] = time.monotonic
-        epoch_s = datetime.now(UTC).timestamp() - self.clock()
         self._opus = _find_opus()
         self._encoders = Encoders(options.encoder_threads or 0)
         self.service = Service(
-            epoch_s=epoch_s,
+            epoch_s=_wall_clock() - self.clock(),
             max_backlog_s=max_backlog_s,
             effort=_effort(
                 session_options.opus_complexity, self._encoders.width, self.clock, self._opus
@@ -136,8 +135,8 @@ class Server:
         self._feed = Feed(self.metrics)
         as_json = options.log_json if options.log_json is not None else not sys.stderr.isatty()
         history = History()
-        self._recording = _recording(options, epoch_s, self.metrics)
-        self._tracing = _tracing(options, epoch_s)
+        self._recording = _recording(options, self.service, self.metrics)
+        self._tracing = _tracing(options, self.service)
         self._book = RecordBook(
             self.metrics,
             history,
@@ -179,6 +178,7 @@ class Server:
             feed=self._feed,
             troubles=self._troubles,
             clock=self.clock,
+            wall_clock=_wall_clock,
         )
         gate = Gate(options)
         self._doorman = Doorman(
@@ -499,20 +499,26 @@ def _members_trouble(members: EngineMembers) -> str:
     return f"{members.total - members.up} of {members.total} engine processes are down"
 
 
-def _recording(options: ServerOptions, epoch_s: float, metrics: Metrics) -> Recording | None:
+def _wall_clock() -> float:
+    return datetime.now(UTC).timestamp()
+
+
+def _recording(options: ServerOptions, service: Service, metrics: Metrics) -> Recording | None:
     if options.record_file is None:
         return None
     return Recording(
         options.record_file,
         max_bytes=int(1e6 * options.record_max_mb),
         keep=options.record_keep,
-        epoch_s=epoch_s,
+        epoch_s=lambda: service.epoch_s,
         on_lost=metrics.record_lost.inc,
     )
 
 
-def _tracing(options: ServerOptions, epoch_s: float) -> Tracing | None:
-    return Tracing(options.otlp_endpoint, epoch_s=epoch_s) if options.otlp_endpoint else None
+def _tracing(options: ServerOptions, service: Service) -> Tracing | None:
+    if not options.otlp_endpoint:
+        return None
+    return Tracing(options.otlp_endpoint, epoch_s=lambda: service.epoch_s)
 
 
 def _slug(sentence: str) -> str:

@@ -14,7 +14,7 @@ from rtts.errors import ConfigError
 from rtts.session import UtteranceRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import Span
@@ -27,13 +27,13 @@ class Tracing:
     """
 
     def __init__(
-        self, endpoint: str, *, epoch_s: float, exporter: SpanExporter | None = None
+        self, endpoint: str, *, epoch_s: Callable[[], float], exporter: SpanExporter | None = None
     ) -> None:
         """Connect to a collector, later: nothing is sent yet.
 
         Args:
             endpoint: Where OTLP over HTTP is taken, e.g. "http://localhost:4318/v1/traces".
-            epoch_s: Unix time at monotonic 0.
+            epoch_s: Unix time at monotonic 0, as it is known at present.
             exporter: Where spans go instead.
 
         Raises:
@@ -96,7 +96,7 @@ class Tracing:
         self._provider.shutdown()
 
     def _ns(self, at: float) -> int:
-        return int(1e9 * (self._epoch_s + at))
+        return int(1e9 * (self._epoch_s() + at))
 
 
 def _attributes(record: UtteranceRecord) -> dict[str, Any]:

@@ -38,7 +38,8 @@ class Service:
         """Start with no engine.
 
         Args:
-            epoch_s: Unix time at monotonic zero, so that wall time is `epoch_s + now`.
+            epoch_s: Unix time at monotonic zero, so that wall time is `epoch_s + now`; set anew
+                when the wall clock jumps.
             max_backlog_s: Predicted wait for first audio above which contexts are refused. Agent
                 frameworks give up on a silent context after 10 s and retry a refusal at once.
             effort: How hard Opus tries; by default complexity 5 at the cost measured for it.

@@ -6,9 +6,12 @@ import asyncio
 import json
 from collections import Counter
 
+import msgspec
+import pytest
 from websockets.asyncio.client import connect
 
 from rtts import advice
+from rtts.cli.recorded import read
 from rtts.engine.tone import ToneOptions
 from rtts.metrics import bucket_s
 from rtts.server import figures, history
@@ -63,6 +66,26 @@ async def test_who_comes_late_sees_what_was(monkeypatch):
         assert "Hello" not in json.dumps(past)
         assert live["point"]["t"] > points[-1]["t"]
         assert live["point"]["slots"] == 256
+
+
+@pytest.mark.parametrize("jump_s", [7200.0, -7200.0])
+async def test_time_is_that_of_the_wall_also_after_it_jumped(monkeypatch, tmp_path, jump_s):
+    """The feed, its history, recordings: none goes on in the time before a machine slept."""
+    monkeypatch.setattr(figures, "INTERVAL_S", 0.05)
+    async with ready(record_file=tmp_path / "a.csv") as server, talking(server) as talk:
+        before_ms = server._figures.snapshot()["time_ms"]
+        await asyncio.sleep(0.2)
+        wall = server._figures._wall_clock
+        server._figures._wall_clock = lambda: wall() + jump_s
+        await asyncio.sleep(0.2)
+        await speak(talk, 1)
+        now_ms = server._figures.snapshot()["time_ms"]
+        assert jump_s * 1000 <= now_ms - before_ms < (jump_s + 60) * 1000
+        points = json.loads(msgspec.json.encode(server._figures.history()))["points"]
+        times = [point["t"] for point in points]
+        assert times == sorted(times) and abs(times[-1] - now_ms) < 5000
+    (reply,), _ = read([tmp_path / "a.csv"])
+    assert abs(1000 * reply.at.timestamp() - now_ms) < 5000
 
 
 def codes(server):

@@ -25,7 +25,12 @@ def opened(path, **options):
     lost = []
     made = Recording(
         path,
-        **{"max_bytes": 10**6, "keep": 3, "epoch_s": EPOCH_S, "on_lost": lambda: lost.append(1)}
+        **{
+            "max_bytes": 10**6,
+            "keep": 3,
+            "epoch_s": lambda: EPOCH_S,
+            "on_lost": lambda: lost.append(1),
+        }
         | options,
     )
     made.told = lost

@@ -28,7 +28,7 @@ def spans():
 
     def made(*records):
         exporter = InMemorySpanExporter()
-        tracing = Tracing("http://127.0.0.1:1/", epoch_s=1e9, exporter=exporter)
+        tracing = Tracing("http://127.0.0.1:1/", epoch_s=lambda: 1e9, exporter=exporter)
         for each in records:
             tracing.take(each)
         tracing.close()
@@ -86,7 +86,7 @@ def test_without_the_extra_it_says_how_to_get_it(monkeypatch):
     """The setting alone does not break the server obscurely."""
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace.export", None)
     with pytest.raises(ConfigError, match=r"pip install 'rtts\[otel\]'"):
-        Tracing("http://127.0.0.1:1/", epoch_s=0)
+        Tracing("http://127.0.0.1:1/", epoch_s=lambda: 0.0)
 
 
 def test_latency_links_to_its_trace(book):  # noqa: F811
