@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -21,6 +22,7 @@ PAGES = sorted(
         *ROOT.glob("docs/**/*.md"),
         *ROOT.glob("benchmarks/*.md"),
         *ROOT.glob("clients/*/*.md"),
+        *ROOT.glob("deploy/*.md"),
     ]
 )
 OPERATIONS = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
@@ -96,6 +98,18 @@ class TestLinks:
                 headings = re.findall(r"^#+ (.+)$", file.read_text("utf-8"), re.MULTILINE)
                 slugs = {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
                 assert anchor in slugs, target
+
+
+class TestFigures:
+    @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+    def test_figures_can_be_repeated(self, page: Path) -> None:
+        """Every benchmark that a page names is there, and so is the script of every result."""
+        text = page.read_text(encoding="utf-8")
+        for script in words(r"python (benchmarks/[\w/]+\.py)", text):
+            assert (ROOT / script).exists(), script
+        for result in words(r"benchmarks/(results/[^)\s]+\.json)", text):
+            made_by = json.loads((ROOT / "benchmarks" / result).read_text("utf-8"))["benchmark"]
+            assert (ROOT / f"benchmarks/{made_by}.py").exists(), result
 
 
 class TestDecisions:

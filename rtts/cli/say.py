@@ -131,13 +131,20 @@ async def _speak(
     context: Context, source: str | AsyncIterator[str], output: Output, reporter: _Reporter
 ) -> int:
     """Speak one reply into the output."""
+    from contextlib import AsyncExitStack
+
     from rtts_client import Audio, Done
 
     done: Done | None = None
+    until_sound = AsyncExitStack()
     try:
+        if isinstance(source, str):  # else it may be the text that is waited for
+            waiting = reporter.progress.waiting("waiting for the first sound")
+            await until_sound.enter_async_context(waiting)
         async for event in context.speak(source):
             reporter.show(event)
             if isinstance(event, Audio):
+                await until_sound.aclose()
                 await output.write(event.data)
             elif isinstance(event, Done):
                 done = event
@@ -148,6 +155,8 @@ async def _speak(
         if kept:
             reporter.progress.say(f"interrupted; {kept}")
         raise
+    finally:
+        await until_sound.aclose()
     if done.audio_ms <= 0:
         raise CommandError(f"nothing was spoken: {reporter.warning or 'there was no text'}")
     reporter.summarise(done, context, where)

@@ -101,6 +101,14 @@ class TestFiles:
         events = lines(rtts("say", "Hello", "there.", "--json").out)
         assert [event["text"] for event in events if event["type"] == "segment"] == ["Hello there."]
 
+    def test_slow_voice(self, rtts: Callable[..., object]) -> None:
+        """A voice that takes its time to load does not look hung."""
+        outcome = rtts(
+            "say", HELLO, "--voice=tone-low", "--set=tone.voice_load_s=1.3", "-o", "x.wav"
+        )
+        assert outcome.status == 0
+        assert "waiting for the first sound (1 s)" in outcome.err
+
     def test_quiet(self, rtts: Callable[..., object]) -> None:
         """-q says nothing at all."""
         outcome = rtts("say", HELLO, "-q", "-o", "x.wav")

@@ -1,6 +1,6 @@
 """A voice agent in Pipecat with speech of an rtts server, complete but for ears and a mind.
 
-    pip install pipecat-rtts
+    pip install ./clients/python ./clients/pipecat
     python voice_agent.py ws://127.0.0.1:8765/v1/tts --out reply.wav
 
 It answers two questions and is interrupted in its first answer. What it says goes, at the pace of
