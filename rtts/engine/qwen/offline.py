@@ -192,8 +192,15 @@ def text_at(prompt: Prompt, frame: int, pad: int) -> int:
 
 
 def codec_after(model: Model, codes: Tensor) -> CodecState:
-    """A one-slot codec state that has rendered `codes` `[T, Q]`: where a cloned voice starts."""
-    state = model.codec.state(1)
-    active = torch.ones(1, dtype=torch.bool, device=model.device)
-    model.codec.render(codes.T[None], active, state)
-    return state
+    """A one-slot codec state that has rendered `codes` `[T, Q]`: where a cloned voice starts.
+
+    Rendered in a batch as large as any stream's, so that its bits are those of a stream that began
+    with the reference.
+    """
+    state = model.codec.state(SMALLEST_BATCH)
+    active = torch.zeros(SMALLEST_BATCH, dtype=torch.bool, device=model.device)
+    active[0] = True
+    model.codec.render(codes.T[None].expand(SMALLEST_BATCH, -1, -1), active, state)
+    start = model.codec.state(1)
+    start.copy_in(0, state)
+    return start

@@ -130,13 +130,17 @@ def test_reset_and_snapshot(
     assert (rest[0] - whole[torch.float64][1, 20 * 1920 :]).abs().max() < 1e-12
 
 
-def test_clone_start(model: Callable[[str, int], Model], codes: torch.Tensor) -> None:
-    """A stream that starts after a reference is the reference's own stream, cut exactly."""
+@pytest.mark.parametrize("rows", [4, 8])
+def test_clone_start(model: Callable[[str, int], Model], codes: torch.Tensor, rows: int) -> None:
+    """A stream that starts after a reference is the reference's own stream, cut exactly, in any
+    batch that streams are rendered in."""
     codec = model("base", 0).codec
-    state = codec_after(model("base", 0), codes[0, :, :17].T)
-    rest = codec.render(codes[:1, :, 17:], on(1), state)
-    full = codec.render(codes[:1], on(1), codec.state(1))
-    assert torch.equal(full[:, 17 * 1920 :], rest)
+    state = codec.state(rows)
+    state.copy_in(2, codec_after(model("base", 0), codes[0, :, :17].T))
+    many = codes[:1].expand(rows, -1, -1)
+    rest = codec.render(many[:, :, 17:], on(rows), state)
+    full = codec.render(many, on(rows), codec.state(rows))
+    assert torch.equal(full[2, 17 * 1920 :], rest[2])
 
 
 @pytest.mark.parametrize("seed", [0, 7])
