@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rtts.engine.qwen.references import RegisteredVoice
     from rtts.engine.qwen.synth import Synthesizer, SynthRequest
     from rtts.settings import Settings
+    from rtts.voices.recording import Samples
 
 _MORE = """
 The text is spoken as the reference package would: to the model's own end or the frame limit, without
@@ -26,6 +27,7 @@ the captured frame of the live engine: the oracle, and several times slower.
   rtts synth --engine qwen --model DIR --text "Hello." --voice ryan --language en -o hello.wav
   rtts synth --engine qwen --model DIR --text "Hello." --greedy --codes codes.json"""
 _MOST_SEED = 2**63
+_LONGEST_REFERENCE_S = 300  # a typing error rather than a voice
 _MOST_FRAMES = 32_000  # the talker's positions, 32,768, hold head and text too
 
 
@@ -50,7 +52,7 @@ def add(commands: Commands) -> None:
         help="all text before the audio (default), or beside it, as for text that arrives",
     )
     clone = parser.add_argument_group("voice cloning, with a Base checkpoint")
-    clone.add_argument("--ref-audio", metavar="F", type=Path, help="16-bit WAV of the voice")
+    clone.add_argument("--ref-audio", metavar="F", type=Path, help="WAV, FLAC, Ogg or MP3")
     clone.add_argument("--ref-text", metavar="T", help="what it says")
     clone.add_argument("--x-vector", action="store_true", help="take only the voice's x-vector")
     clone.add_argument(
@@ -253,7 +255,7 @@ def _from_audio(
     from rtts.engine.qwen.references import load_voice
 
     model = synthesizer.model
-    samples = torch.frombuffer(_mono(arguments.ref_audio), dtype=torch.int16).float() / 32768
+    samples = torch.from_numpy(_reference(arguments.ref_audio))
     transcript = "" if arguments.x_vector else arguments.ref_text
     with tempfile.TemporaryDirectory() as name:
         path = arguments.save_voice or Path(name) / "reference.safetensors"
@@ -261,30 +263,27 @@ def _from_audio(
         return load_voice(path, model.config, model.dtype, model.device)
 
 
-def _mono(path: Path) -> bytearray:
-    """The PCM of a WAV file as 24 kHz mono s16le.
+def _reference(path: Path) -> Samples:
+    """The samples of a recording as 24 kHz mono, as the reference package reads it.
 
     Raises:
-        CommandError: It cannot be read, or is not mono.
+        CommandError: It cannot be read, or is empty or too long.
     """
-    from rtts.audio.resample import Resampler
-    from rtts.audio.wav import WavError, read_wav
-    from rtts.engine.qwen.speaker_encoder import SAMPLE_RATE_HZ
+    from rtts.errors import BadRequestError
+    from rtts.voices.recording import at_model_rate, decode
 
     try:
-        wav = read_wav(path.read_bytes())
+        samples, rate_hz = decode(path.read_bytes(), _LONGEST_REFERENCE_S)
     except OSError as error:
         raise CommandError(f"--ref-audio: {path} cannot be read: {error.strerror}") from error
-    except WavError as error:
-        raise CommandError(f"--ref-audio: {path}: {error}") from error
-    if wav.channels != 1:
-        raise CommandError(f"--ref-audio: {path} has {wav.channels} channels; a mono one is needed")
-    if not wav.pcm:
+    except BadRequestError as error:
+        why = error.message.removeprefix("audio: ")
+        raise CommandError(f"--ref-audio: {path}: {why}") from error
+    if not len(samples):
         raise CommandError(f"--ref-audio: {path} is empty")
-    if wav.sample_rate_hz == SAMPLE_RATE_HZ:
-        return bytearray(wav.pcm)
-    resampler = Resampler(wav.sample_rate_hz, SAMPLE_RATE_HZ)
-    return bytearray(resampler.process(wav.pcm) + resampler.flush())
+    if len(samples) > _LONGEST_REFERENCE_S * rate_hz:
+        raise CommandError(f"--ref-audio: {path} is longer than {_LONGEST_REFERENCE_S} s")
+    return at_model_rate(samples.mean(axis=1), rate_hz)
 
 
 # --- output --------------------------------------------------------------------------------------

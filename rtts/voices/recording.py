@@ -44,7 +44,7 @@ def read_recording(data: bytes, transcript: str, options: VoiceOptions) -> bytes
     Raises:
         BadRequestError: It is no audio, too short, too long, silent, or cannot be of that transcript.
     """
-    samples, rate_hz = _decode(data, options.longest_s)
+    samples, rate_hz = decode(data, options.longest_s)
     seconds = len(samples) / rate_hz
     if seconds < options.shortest_s:
         raise BadRequestError(
@@ -61,8 +61,7 @@ def read_recording(data: bytes, transcript: str, options: VoiceOptions) -> bytes
         raise BadRequestError("audio: the recording is silent, or nearly so")
     if transcript:
         _check_length(transcript, seconds)
-    if rate_hz != RATE_HZ:
-        mono = soxr.resample(mono, rate_hz, RATE_HZ, quality="HQ")
+    mono = at_model_rate(mono, rate_hz)
     peak = float(np.abs(mono).max())
     if peak > 1.0:  # resampling overshoots; a clipped reference clones its clicks
         mono = mono / peak
@@ -70,8 +69,20 @@ def read_recording(data: bytes, transcript: str, options: VoiceOptions) -> bytes
     return pcm
 
 
-def _decode(data: bytes, longest_s: float) -> tuple[Samples, int]:
-    """Samples `[S, channels]` in [-1, 1] and their rate; no more than a second past the limit."""
+def at_model_rate(mono: Samples, rate_hz: int) -> Samples:
+    """Mono samples at `RATE_HZ`, by the resampler and quality that qwen-tts uses (librosa's)."""
+    if rate_hz == RATE_HZ:
+        return mono
+    samples: Samples = soxr.resample(mono, rate_hz, RATE_HZ, quality="HQ")
+    return samples
+
+
+def decode(data: bytes, longest_s: float) -> tuple[Samples, int]:
+    """Samples `[S, channels]` in [-1, 1] and their rate; no more than a second past the limit.
+
+    Raises:
+        BadRequestError: It is no audio.
+    """
     try:
         import soundfile
     except ModuleNotFoundError:
