@@ -57,8 +57,8 @@ class RttsTTSSettings(TTSSettings):
 class RttsTTSService(TTSService):
     """Text-to-speech of an rtts server.
 
-    Event handlers, besides those of every TTS service: `on_connected` and `on_connection_error`
-    say how opening the first connection went.
+    Of the event handlers of a TTS service `on_connected` and `on_connection_error` say how opening the first
+    connection went, and `on_disconnected` that the pipeline has ended.
     """
 
     Settings = RttsTTSSettings
@@ -110,7 +110,8 @@ class RttsTTSService(TTSService):
             settings=wanted,
             **kwargs,
         )
-        self._pool = Pool(url, api_key=api_key, open_timeout_s=OPEN_TIMEOUT_S, give_up_s=GIVE_UP_S)
+        self._url, self._api_key = url, api_key
+        self._pool = self._new_pool()
         self._replies: dict[str, Reply] = {}
 
     @property
@@ -131,6 +132,8 @@ class RttsTTSService(TTSService):
     async def setup(self, setup: FrameProcessorSetup) -> None:
         """Begin to connect, so that the first turn need not."""
         await super().setup(setup)
+        if self._pool.is_closed:  # the service was in another pipeline before
+            self._pool = self._new_pool()
         self.create_task(self._connect(), "connect")
 
     async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
@@ -183,6 +186,11 @@ class RttsTTSService(TTSService):
         await self._leave()
 
     # --- replies -----------------------------------------------------------------------------
+
+    def _new_pool(self) -> Pool:
+        return Pool(
+            self._url, api_key=self._api_key, open_timeout_s=OPEN_TIMEOUT_S, give_up_s=GIVE_UP_S
+        )
 
     async def _connect(self) -> None:
         try:
@@ -245,7 +253,9 @@ class RttsTTSService(TTSService):
     async def _leave(self) -> None:
         for context_id in list(self._replies):
             await self._drop(context_id)
-        await self._pool.aclose()
+        if not self._pool.is_closed:
+            await self._pool.aclose()
+            await self._call_event_handler("on_disconnected")
 
     async def _report(self, error: RttsError) -> None:
         await self.push_error(f"rtts: {error}", exception=error, category=category_of(error))

@@ -147,7 +147,7 @@ class Client:
         if ws is not None:
             with contextlib.suppress(ConnectionClosed):
                 await ws.send(encode("close"))
-            await ws.close()
+            await asyncio.gather(ws.close(), _drain(ws))
         self._fail(ConnectionLostError("closed", "the client was closed"))
 
     @property
@@ -452,6 +452,13 @@ class Client:
         if self._tokens < 1.0:
             await asyncio.sleep((1.0 - self._tokens) / (rate * 0.9))
             self._tokens = 1.0
+
+
+async def _drain(ws: ClientConnection) -> None:
+    """Read what still comes: behind audio that nobody reads the answer to a close is not seen."""
+    with contextlib.suppress(ConnectionClosed):
+        while True:
+            await ws.recv()
 
 
 def _refused(refusal: InvalidStatus) -> ConnectError:

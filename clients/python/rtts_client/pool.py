@@ -22,6 +22,9 @@ class Pool:
     """Opens contexts on connections it keeps; to be closed with `aclose`.
 
     May be made before there is an event loop; everything else happens in one.
+
+    Attributes:
+        is_closed: Nothing can be asked of it any more.
     """
 
     def __init__(self, url: str, **options: Any) -> None:
@@ -36,7 +39,7 @@ class Pool:
         self._clients: list[Client] = []
         self._opening: asyncio.Task[None] | None = None
         self._leaving: set[asyncio.Task[None]] = set()
-        self._is_closed = False
+        self.is_closed = False
 
     @property
     def n_connections(self) -> int:
@@ -45,7 +48,7 @@ class Pool:
 
     def prewarm(self) -> None:
         """Open a connection in the background unless one is there; a failure is logged only."""
-        if not self._is_closed and self._with_room() is None:
+        if not self.is_closed and self._with_room() is None:
             self._begin_opening().add_done_callback(_log_failure)
 
     async def open(self) -> Client:
@@ -56,7 +59,7 @@ class Pool:
             ConnectionLostError: The pool is closed.
         """
         while True:
-            if self._is_closed:
+            if self.is_closed:
                 raise ConnectionLostError("closed", "the pool was closed")
             client = self._with_room()
             if client is not None:
@@ -70,7 +73,7 @@ class Pool:
 
     async def aclose(self) -> None:
         """Close every connection; contexts that still run fail."""
-        self._is_closed = True
+        self.is_closed = True
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.gather(self._opening, return_exceptions=True)

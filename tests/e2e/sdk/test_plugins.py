@@ -130,11 +130,14 @@ def test_pipecat(client, server, tones, site, ears):
     ways = said["several_ways_to_speak"]
     assert ways["is_exact"] and ways["words"] == "One moment. And so. Good bye."
     assert ways["open"] and ways["odd"] == [] and ways["sentences"] == "One. Two. Three."
+    twice = said["in_two_pipelines"]
+    assert twice["is_exact"] and twice["told"] == ["on_connected", "on_disconnected"] * 2
+    assert twice["cancel_s"] < 0.9  # a close that nobody reads takes a second
     changed = said["settings"]
     assert changed["is_exact"] and changed["words"] == ["One.", "Four."]
     [(message, category)] = changed["errors"]
     assert "nobody" in message and category == "invalid_request"
-    for name in ("a_turn", "interrupted", "interrupted_often", "restarted"):
+    for name in ("a_turn", "in_two_pipelines", "interrupted", "interrupted_often", "restarted"):
         assert said[name]["left"] == [0, 0, 0], name
     check_pipecat_interrupted(said)
     check_pipecat_broken(said)

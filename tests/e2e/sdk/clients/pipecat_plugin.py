@@ -12,6 +12,7 @@ from plugin_world import port_of, settled, tokens  # isort: skip
 logger.remove()
 
 from pipecat.frames.frames import (  # noqa: E402
+    CancelWorkerFrame,
     ErrorFrame,
     InterruptionFrame,
     LLMFullResponseEndFrame,
@@ -148,6 +149,25 @@ async def several_ways_to_speak():
         "open": open_turn.audio == await alone("Not ended"),
         "odd": odd.errors,
         "sentences": " ".join((await run(sentences, turn("One. Two. Three.", 0.3))).words),
+    }
+
+
+async def in_two_pipelines():
+    """A service is used again after its pipeline ended; one whose pipeline is cancelled leaves at once."""
+    service, told = make(), []
+    for name in ("on_connected", "on_disconnected"):
+        service.add_event_handler(name, lambda service, name=name: told.append(name))
+    first = await run(service, turn(TEXT))
+    again = await run(service, turn(TEXT))
+    cancelled = make()
+    frames = [*turn(LONG), SleepFrame(sleep=0.1), CancelWorkerFrame()]
+    began = time.monotonic()
+    await run(cancelled, frames, send_end_frame=False)
+    return {
+        "is_exact": first.audio == again.audio == await alone(TEXT),
+        "left": leftovers(cancelled),
+        "told": told,
+        "cancel_s": time.monotonic() - began,
     }
 
 
@@ -295,7 +315,7 @@ async def nobody_there():
 
 async def main():
     for scenario in (
-        a_turn, spoken_before_the_end, at_another_rate, several_ways_to_speak, settings,
+        a_turn, spoken_before_the_end, at_another_rate, several_ways_to_speak, in_two_pipelines, settings,
         interrupted, interrupted_often, resumed, restarted, nobody_there,
     ):  # fmt: skip
         began = time.monotonic()
