@@ -182,3 +182,19 @@ async def test_closing_while_connecting_leaves_nothing() -> None:
         with pytest.raises((ConnectionLostError, ContextFailedError, asyncio.CancelledError)):
             await waiting
         assert len(asyncio.all_tasks()) < 8
+
+
+def test_a_pool_outlives_its_event_loop() -> None:
+    """A program that runs one loop after another gets a connection in each."""
+    pools: list[Pool] = []
+
+    async def speak_on(port: int) -> int:
+        async with fake_server(lambda fake: setattr(fake, "port", port)) as fake:
+            if not pools:
+                pools.append(pool_of(fake))
+            assert await speak(pools[0]) > 6
+            assert pools[0].n_connections == 1
+            return fake.port
+
+    port = asyncio.run(speak_on(0))
+    asyncio.run(speak_on(port))

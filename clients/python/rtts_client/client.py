@@ -340,8 +340,11 @@ class Client:
         self._wake.set()
 
     def _stopped(self, task: asyncio.Task[None]) -> None:
-        """Nobody may wait for a task that died of a bug."""
-        error = None if task.cancelled() else task.exception()
+        """Nobody may wait for a task that died of a bug, or with its event loop."""
+        if task.cancelled():
+            self._fail(ConnectionLostError("closed", "the client was closed"))
+            return
+        error = task.exception()
         if error is not None:
             _LOG.error("the client failed", exc_info=error)
             self._fail(ConnectionLostError("internal", repr(error)))

@@ -108,7 +108,7 @@ def test_a_plugin_adds_the_client_and_nothing_else(wheels, environment, plugin):
     """Beside the framework a plugin installs itself and rtts-client; the server stays away."""
     said = uv(
         *("pip", "install", "--dry-run", "--python", str(interpreter(environment))),
-        *("--find-links", str(wheels), plugin),
+        *("--no-index", "--find-links", str(wheels), plugin),
     )
     added = {line.split("==")[0].strip(" +") for line in said.splitlines() if line[:3] == " + "}
     assert added == {plugin, "rtts-client"}, said
