@@ -52,7 +52,7 @@ $(VENV)/.rtts: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "rtts needs Python 3.11 or newer; none was found (set PYTHON=)"; exit 1; }
 	@echo "Installing rtts into $(VENV) ($$($(PYTHON) --version), about 60 MB to fetch)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) --quiet --upgrade 'pip>=25.1'
+	@$(PIP) --quiet --upgrade 'pip>=25.1' || { echo "pip reaches no package registry"; exit 1; }
 	@$(PIP) --editable . | $(SHOW)
 	@touch $@
 

@@ -150,7 +150,7 @@ def _check_flags(arguments: argparse.Namespace) -> None:
     voice = arguments.save_voice
     if voice is not None and voice.suffix != ".safetensors":
         parser.error(f"--save-voice: {voice.name} does not end in .safetensors")
-    for path in (arguments.output, arguments.codes, voice):  # now, not after minutes of work
+    for path in (arguments.output, arguments.codes):  # now, not after minutes of work
         if path is not None and not Path(path).parent.is_dir():
             parser.error(f"there is no directory {Path(path).parent} for {Path(path).name}")
     if arguments.ref_audio is None:
@@ -259,6 +259,10 @@ def _from_audio(
     transcript = "" if arguments.x_vector else arguments.ref_text
     with tempfile.TemporaryDirectory() as name:
         path = arguments.save_voice or Path(name) / "reference.safetensors"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CommandError(f"{path.parent} cannot be made: {error.strerror}") from error
         register_voice(folder, path, samples, transcript)
         return load_voice(path, model.config, model.dtype, model.device)
 

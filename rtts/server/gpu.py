@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import importlib
 import logging
+import shutil
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,7 +58,8 @@ class Gpus:
             try:
                 self._nvml = importlib.import_module("pynvml")
             except ImportError:
-                self.reason = "nvidia-ml-py is not installed"
+                has_driver = shutil.which("nvidia-smi") is not None
+                self.reason = "nvidia-ml-py is not installed" if has_driver else "no GPU"
                 return
         self._open()
 

@@ -253,7 +253,9 @@ class TestSynth:
 
         from rtts.engine.qwen.clone import register_voice
 
-        Path("voices").mkdir()
+        astray = ("--save-voice", "a.wav/x.safetensors", "--codes", "d.json")
+        outcome = synth("base", "--text", "Hi", *said[:4], *astray)
+        assert (outcome.status, "a.wav cannot be made" in outcome.err) == (1, True)
         kept = ("--save-voice", "voices/kept.safetensors", "--codes", "d.json")
         assert synth("base", "--text", "Hi", *said[:4], *kept).status == 0
         again = ("--voice", "kept", "--set", "qwen.voices_dir=voices", "--codes", "e.json")

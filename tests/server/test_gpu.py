@@ -75,10 +75,15 @@ def test_no_gpu(nvml):
     assert (gpus.reason, gpus.read()) == ("no GPU", ())
 
 
-def test_no_nvml(monkeypatch):
-    """The package is optional."""
+@pytest.mark.parametrize(
+    ("tool", "reason"),
+    [("/usr/bin/nvidia-smi", "nvidia-ml-py is not installed"), (None, "no GPU")],
+)
+def test_no_nvml(monkeypatch, tool, reason):
+    """The package is optional, and nobody is sent for it where there is no driver."""
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert Gpus().reason == "nvidia-ml-py is not installed"
+    monkeypatch.setattr(gpu.shutil, "which", lambda name: tool)
+    assert Gpus().reason == reason
 
 
 async def test_the_sampler_fills_metrics_and_stops(monkeypatch):
