@@ -156,10 +156,10 @@ export class Playback {
       else if (event.type === "marks") this._mark(event);
       else if (event.type === "done") {
         await this._end(event);
-        this._handlers.onEvent?.(event);
+        this._tell(() => this._handlers.onEvent?.(event));
         return event;
       }
-      this._handlers.onEvent?.(event);
+      this._tell(() => this._handlers.onEvent?.(event));
     }
     throw this._failure ?? new PlayerError("nothing_to_play", "its events were read elsewhere");
   }
@@ -241,9 +241,24 @@ export class Playback {
   _noteSound(frame) {
     const { saidAt } = this.context;
     if (saidAt === null) return;
-    this.firstSoundMs = this._player._heardAt(frame) - saidAt;
-    this._handlers.onFirstSound?.(this.firstSoundMs);
-    if (this._isOnTime) this.context.reportPlayback({ first_sound_ms: this.firstSoundMs });
+    const firstSoundMs = (this.firstSoundMs = this._player._heardAt(frame) - saidAt);
+    this._tell(() => this._handlers.onFirstSound?.(firstSoundMs));
+    if (this._isOnTime) this.context.reportPlayback({ first_sound_ms: firstSoundMs });
+  }
+
+  /**
+   * Call a handler. What it throws is the page's to see, as of any listener, and stops no sound.
+   *
+   * @param {() => void} call
+   */
+  _tell(call) {
+    try {
+      call();
+    } catch (error) {
+      setTimeout(() => {
+        throw error;
+      });
+    }
   }
 
   /** @param {import("./index.d.ts").Marks} marks */
@@ -258,7 +273,7 @@ export class Playback {
     for (; this._nTold < this._words.length; this._nTold++) {
       const word = this._words[this._nTold];
       if (word.startMs > playedMs) return;
-      this._handlers.onWord?.(word);
+      this._tell(() => this._handlers.onWord?.(word));
     }
   }
 

@@ -72,6 +72,11 @@ export class Player {
     this._turn = Promise.resolve();
     /** @type {Set<Playback>} */
     this._playbacks = new Set();
+    this.audioContext.addEventListener("statechange", () => {
+      if (this.audioContext.state !== "closed") return;
+      const closed = new PlayerError("closed", "the audio context was closed");
+      for (const playback of this._playbacks) playback._break(closed);
+    });
   }
 
   /** @returns {import("./index.d.ts").Format} */
@@ -122,7 +127,7 @@ export class Player {
   async close() {
     await this.stop();
     this.output.disconnect();
-    if (this._ownsContext) await this.audioContext.close();
+    if (this._ownsContext && this.audioContext.state !== "closed") await this.audioContext.close();
   }
 
   // --- what this browser can do ------------------------------------------------------------------
@@ -178,6 +183,8 @@ export class Player {
       if (decoder === kind) throw new PlayerError("unsupported_decoder", `${kind}: ${found}`);
       this.degraded.push(`no ${kind} decoder: ${found}`);
     }
+    // The last one needs nothing, so it was asked for by a name that there is not.
+    throw new PlayerError("unsupported_decoder", `${decoder}: there is no such decoder`);
   }
 
   /** @param {(status: import("./jitter.js").Status) => void} onStatus */

@@ -139,6 +139,55 @@ async def test_a_broken_packet_is_a_typed_error(browser: Browser, decoder: str) 
         assert (await page.hear("Here again.")).done["reason"] == "completed"
 
 
+async def test_handlers_that_throw_stop_no_sound(browser: Browser) -> None:
+    """A page's mistake is the page's to see: this reply is heard to its end, and so is the next."""
+    async with serving() as server, page_of(browser, server.url) as page:
+        found = await page.run(
+            """(async () => {
+                const { connect, Player } = window.rtts;
+                const thrown = [];
+                window.onerror = (message) => thrown.push(message);
+                const [player, client] = [await Player.create({ decoder: "pcm" }), await connect("/v1/tts")];
+                const names = ["onEvent", "onWord", "onFirstSound"];
+                const handlers = Object.fromEntries(names.map((name) => [name, () => { throw name; }]));
+                const say = (text, more) =>
+                    player.play(client.context({ format: player.format }).speak(text), more).finished;
+                const reports = [await say("Hello there.", handlers), await say("Once more.")];
+                client.close();
+                await player.close();
+                await player.close(); // a second time is no error
+                const seen = names.filter((name) => thrown.some((message) => message.includes(name)));
+                return [reports.map(({ done }) => done.reason), seen.length];
+            })()"""
+        )
+        assert found == [["completed", "completed"], 3]
+
+
+async def test_an_audio_context_that_somebody_closes_ends_what_plays(browser: Browser) -> None:
+    """A page that closes the context it gave gets a typed error, and waits for nothing."""
+    async with serving() as server, page_of(browser, server.url) as page:
+        found = await page.run(
+            """(async () => {
+                const { connect, Player } = window.rtts;
+                const audioContext = new AudioContext({ sampleRate: 48000 });
+                const player = await Player.create({ audioContext });
+                const client = await connect("/v1/tts");
+                const context = client.context({ format: player.format });
+                const playback = player.play(context.speak("This is long enough. ".repeat(9)));
+                await new Promise((resolve) => setTimeout(resolve, 400));
+                await audioContext.close();
+                const name = await Promise.race([
+                    playback.finished.then(() => "heard", (error) => error.code),
+                    new Promise((resolve) => setTimeout(resolve, 5000, "waits")),
+                ]);
+                const unknown = await Player.create({ decoder: "mp3" }).catch((error) => error.code);
+                client.close();
+                return [name, unknown];
+            })()"""
+        )
+        assert found == ["closed", "unsupported_decoder"]
+
+
 async def test_a_format_it_cannot_play_is_a_typed_error(browser: Browser) -> None:
     """A context that was not started with the player's format: it says which to use."""
     async with serving() as server, page_of(browser, server.url) as page:
