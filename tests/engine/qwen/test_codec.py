@@ -130,6 +130,18 @@ def test_reset_and_snapshot(
     assert (rest[0] - whole[torch.float64][1, 20 * 1920 :]).abs().max() < 1e-12
 
 
+def test_rows_are_their_own(model: Callable[[str, int], Model], codes: torch.Tensor) -> None:
+    """A row has the same bits in every batch of four and more, beside whomever, in any slot."""
+    codec = model("custom_voice", 0).codec
+    expected = codec.render(codes[:1, :, :6].expand(4, -1, -1), on(4), codec.state(4))[0]
+    for rows in (5, 7, 9, 12, 16, 17, 32, 64):
+        others = torch.randint(0, 64, (rows, *codes.shape[1:]))[:, :, :6]
+        for slot in (0, rows - 1):
+            others[slot] = codes[0, :, :6]
+            out = codec.render(others, on(rows), codec.state(rows + 1))
+            assert torch.equal(out[slot], expected), (rows, slot)
+
+
 @pytest.mark.parametrize("rows", [4, 8])
 def test_clone_start(model: Callable[[str, int], Model], codes: torch.Tensor, rows: int) -> None:
     """A stream that starts after a reference is the reference's own stream, cut exactly, in any
