@@ -78,6 +78,10 @@ def test_containerfiles_copy_what_a_build_needs(name):
     copied = {word for line in re.findall(r"^COPY (?!--)(.*)$", text, re.M) for word in line.split()[:-1]}  # fmt: skip
     root = DEPLOY.parent
     assert all((root / name).exists() for name in copied)
+    sent = {
+        line[1:] for line in (root / ".dockerignore").read_text().splitlines() if line[:1] == "!"
+    }
+    assert sent == copied
     assert {"pyproject.toml", "README.md", "LICENSE", "NOTICE", "THIRD_PARTY.md", "rtts", "clients"} <= copied  # fmt: skip
 
 

@@ -388,8 +388,11 @@ async def test_names_are_text(browser):
         dialogs = []
         page.on("dialog", lambda dialog: dialogs.append(dialog.message))
         await look(page, server)
-        await speak(talk, [evil])
+        await speak(talk, [" ", evil])
         await expect(page.locator("#requests button").first).to_have_text(evil)
+        await expect(page.locator("#requests button").last).to_have_text(
+            '" "'
+        )  # can be seen, and read out
         await page.locator("#requests button").first.click()
         await expect(page.locator(".facts")).to_contain_text(evil)
         assert await page.locator("main img").count() == 0 and dialogs == []
