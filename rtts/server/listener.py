@@ -223,8 +223,8 @@ async def _bind_tcp(host: str, port: int) -> list[socket.socket]:
             sock.close()
         reason = absent.strerror if absent is not None else "no address"
         raise ConfigError(
-            f"cannot listen on {host}:{port}: {reason}. Is another server running there? Choose "
-            "another server.port (--port) or server.host, or stop it"
+            f"cannot listen on {host}:{port}: {reason}; {_rival(absent, 'stop it')}choose another "
+            "server.port (--port) or server.host"
         )
     return sockets
 
@@ -260,7 +260,13 @@ def _bind_unix(path: Path) -> socket.socket:
     except OSError as error:
         sock.close()
         raise ConfigError(
-            f"cannot listen on {path}: {error.strerror or error}. Is another server running "
-            "there? Choose another server.unix_socket, or remove the file"
+            f"cannot listen on {path}: {error.strerror or error}; "
+            f"{_rival(error, 'remove the file')}choose another server.unix_socket"
         ) from None
     return sock
+
+
+def _rival(error: OSError | None, remedy: str) -> str:
+    """What to do about whoever is there already, if somebody is."""
+    is_taken = error is not None and error.errno == errno.EADDRINUSE
+    return f"is another server running there? Then {remedy}, or " if is_taken else ""

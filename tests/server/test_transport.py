@@ -548,10 +548,13 @@ async def test_a_unix_socket(tmp_path):
         async with unix_connect(str(path), uri="ws://localhost/") as ws:
             await ws.send("hi")
             assert await ws.recv() == "hi"
-        with pytest.raises(ConfigError, match="cannot listen"):
+        with pytest.raises(ConfigError, match="Then remove the file, or choose another"):
             async with listening(unix_socket=path):
                 pass
     assert not path.exists()
+    with pytest.raises(ConfigError, match="No such file or directory; choose another"):
+        async with listening(unix_socket=tmp_path / "no" / "rtts.sock"):
+            pass
 
 
 async def test_a_taken_port_is_a_config_error():
