@@ -252,8 +252,8 @@ def _clean(name: str) -> str:
     name = name.strip()
     if not name or any(ord(character) < 32 or ord(character) == 127 for character in name):
         raise BadRequestError("name: it must have letters, and no control characters")
-    if "/" in name:
-        raise BadRequestError("name: a slash cannot be part of an address")
+    if "/" in name or name in (".", ".."):
+        raise BadRequestError("name: a slash, . and .. cannot be part of an address")
     return name
 
 

@@ -92,8 +92,9 @@ def decode(data: bytes, longest_s: float) -> tuple[Samples, int]:
             rate_hz = int(file.samplerate)
             samples = file.read(int((longest_s + 1) * rate_hz), dtype="float32", always_2d=True)
     except (soundfile.SoundFileError, RuntimeError, TypeError) as error:
+        why = getattr(error, "error_string", error)  # without the name of our buffer
         raise BadRequestError(
-            f"audio: not a recording that can be read (WAV, FLAC, Ogg, MP3): {error}"
+            f"audio: not a recording that can be read (WAV, FLAC, Ogg, MP3): {why}"
         ) from error
     return samples, rate_hz
 

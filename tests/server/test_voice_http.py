@@ -159,11 +159,12 @@ async def test_an_engine_that_cannot_says_so(tmp_path, kind):
 @pytest.mark.parametrize(
     ("fields", "data", "status", "why"),
     [
-        ({}, b"nothing", 400, "not a recording"),
+        ({}, b"nothing", 400, "MP3): Format not recognised"),
         ({}, file(hum(0.2)), 400, "at least 1 s"),
         ({"name": ""}, None, 400, "name"),
         ({"name": "a\nb"}, None, 400, "control"),
         ({"name": "a/b"}, None, 400, "slash"),
+        ({"name": ".."}, None, 400, "address"),
         ({"name": "x" * 65}, None, 400, "name"),
         ({"name": "tone"}, None, 400, "voice of the model"),
         ({"language": "klingon"}, None, 400, "language"),
