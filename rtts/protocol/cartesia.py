@@ -33,6 +33,7 @@ from rtts.protocol.dialect import (
     SpeechDialect,
     Step,
     Steps,
+    cut_short,
     ending,
     status_of,
 )
@@ -142,7 +143,11 @@ class Socket(Cartesia, SocketDialect):
     def receive(self, data: bytes, now: float) -> Steps:
         """See `SocketDialect`."""
         del now
-        asked = reading.decode(data, _Generation)
+        try:
+            asked = reading.decode(data, _Generation)
+        except BadRequestError as error:  # clients wait for news of the context, not of the socket
+            error.ctx = reading.text_field(data, "context_id")
+            raise
         name = asked.context_id or self.house.new_id()
         if asked.cancel:
             return self._cancel(name)
@@ -228,6 +233,8 @@ class Socket(Cartesia, SocketDialect):
             self._contexts.pop(message.ctx, None)
         if message.reason == "error":
             return ()  # the error said it
+        if message.reason == "shutdown":  # half a text is no success
+            return self.send(cut_short(message))
         return (reading.encode(_finished(message.ctx)),)
 
 
@@ -318,7 +325,8 @@ class Events(Bytes):
             case Marks():
                 return (_event(_timestamps(message, ctx)),) if self._asked.add_timestamps else ()
             case Error():
-                return (_event({"type": "error", "done": True} | _error(message)), Hangup())
+                fields = {"type": "error", "context_id": ctx, "done": True}
+                return (_event(fields | _error(message)), Hangup())
             case Done(reason="completed"):
                 return (_event(_finished(ctx)), Hangup())
             case Done():

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 from rtts.engine.interface import Capabilities
+from rtts.errors import ShuttingDownError
 from rtts.protocol.error_table import close_code, http_status
 from rtts.protocol.events import AnyClientMessage, AnyServerMessage, Done, Error, Started
 
@@ -262,6 +263,12 @@ class SpeechDialect(Dialect):
         Before the first piece an `Error` becomes a `refusal` and does not come here.
         """
         raise NotImplementedError
+
+
+def cut_short(done: Done) -> Error:
+    """What to say of a context that ended with the server, where the dialect has no word for it."""
+    words = "the server is shutting down, and this was not spoken to its end"
+    return Error(ctx=done.ctx, code=ShuttingDownError.code, message=words, fatal=False)
 
 
 def ending(message: AnyServerMessage) -> Hangup | None:

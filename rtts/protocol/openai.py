@@ -52,7 +52,7 @@ _FORMATS = {
 }
 # What `usage` counts: a token of output is one frame of a 12.5 Hz codec.
 _TOKENS_PER_S = 12.5
-_PARAM = re.compile(r"([a-z_.]+): ")
+_PARAM = re.compile(r"missing required field ([a-z_.]+)$|([a-z_.]+): ")
 _PARAMS = {
     "unknown_voice": "voice",
     "unsupported_format": "response_format",
@@ -169,7 +169,7 @@ def _usage(done: Done) -> dict[str, int]:
 def _error(error: Error) -> dict[str, Any]:
     status = status_of(error)
     named = _PARAM.match(error.message)
-    param = _PARAMS.get(error.code) or (named[1] if named else None)
+    param = _PARAMS.get(error.code) or (named[1] or named[2] if named else None)
     kind = "invalid_request_error" if status < 500 else "server_error"
     fields: dict[str, Any] = {
         "message": error.message,

@@ -44,6 +44,16 @@ def convert(fields: dict[str, Any], message_type: type[_StructT]) -> _StructT:
         raise BadRequestError(f"{path}: {complaint}" if path else complaint) from None
 
 
+def text_field(data: str | bytes, name: str) -> str | None:
+    """A field of an object that is no message otherwise: to say whose fault it is.
+
+    Raises:
+        MalformedJsonError: As `decode`.
+    """
+    value = load_object(data).get(name)
+    return value if isinstance(value, str) else None
+
+
 def encode(message: Any) -> str:
     """Anything msgspec encodes, as JSON text; a lone surrogate of a client's text as an escape."""
     try:

@@ -35,6 +35,7 @@ from rtts.protocol.dialect import (
     SocketDialect,
     Step,
     Steps,
+    cut_short,
     status_of,
 )
 from rtts.protocol.events import (
@@ -273,7 +274,10 @@ class Stream(SocketDialect):
                 return ()
             case Done():
                 utterance.is_over = True
-                steps = self._close_sentence(utterance, has_failed=message.reason == "error")
+                is_cut = message.reason == "shutdown"
+                has_failed = is_cut or message.reason == "error"
+                steps = [*self._failed(cut_short(message))] if is_cut else []
+                steps += self._close_sentence(utterance, has_failed=has_failed)
                 if not utterance.is_ended:
                     return steps  # its `input.done` is still to come
                 return [*steps, *self._conclude(utterance), *self._go_on()]

@@ -149,10 +149,17 @@ class SpeechReply:
             self._error = message
         elif isinstance(message, Done) and message.reason == "shutdown" and self._error is None:
             self._error = said(ShuttingDownError("the server is shutting down"))
+            if self._has_head:  # who reads events is told why they end
+                self._pass_on(self._error)
         if not self._has_head and isinstance(message, Error | Done) and self._error is not None:
             self._hangup = Hangup(1011)
             return
+        self._pass_on(message)
+
+    def _pass_on(self, message: AnyServerMessage) -> None:
         for step in self._dialect.send(message):
+            if self._hangup is not None:
+                return
             if isinstance(step, Hangup):
                 self._hangup = step
                 return

@@ -164,7 +164,7 @@ async def test_pages_of_other_sites_are_refused_and_allowed_ones_may_read():
             assert response.status_code == status
             assert response.headers["access-control-allow-origin"] == "https://app.example.com"
         asked = {"access-control-request-method": "POST", "origin": "https://app.example.com"}
-        asked["access-control-request-headers"] = "content-type,authorization"
+        asked["access-control-request-headers"] = "content-type,authorization,x-stainless-lang"
         assert (await client.options(SPEECH, headers=asked)).status_code == 200
 
 
@@ -408,6 +408,21 @@ async def test_a_server_that_stops_says_so():
         response = await asking
         assert response.status_code == 503 and response.json()["error"]["code"] == "shutting_down"
         engine.release()
+
+
+async def test_events_say_that_the_server_stops():
+    """Who reads events is told why they end, before the body is cut off."""
+    engine = InlineEngine(ToneOptions(pause_after_chunks=2, pause_s=5.0))
+    async with ready(engine) as server, http(server) as client:
+        asked = client.stream("POST", SPEECH, json=request(stream_format="sse"))
+        async with asked as response:
+            pieces = response.aiter_bytes()
+            got = await anext(pieces)
+            server._hub.stop_all()
+            with pytest.raises(httpx.RemoteProtocolError):
+                async for piece in pieces:
+                    got += piece
+        assert b'"type":"error"' in got and b"shutting_down" in got
 
 
 async def test_a_long_text_is_spoken_whole():

@@ -333,3 +333,31 @@ def test_keys_in_the_query():
     """Browsers put them there."""
     assert cartesia.Socket.keys(Request(query={"api_key": "k", "x": "y"})) == ["k"]
     assert cartesia.Socket.keys(Request(query={"access_token": "t"})) == ["t"]
+
+
+def cut_off(ctx: str) -> Done:
+    """The end of a context that the server's shutdown cut off."""
+    return Done(
+        ctx=ctx, reason="shutdown", segments=1, last_seq=3, audio_ms=1.0, samples=24, text_chars=9
+    )
+
+
+def test_a_server_that_stops_is_an_error():
+    """Speech that the server cut off has no `done`, which would pass half a text for the whole."""
+    dialect = cartesia.Socket(Request(), house())
+    start, *_ = dialect.receive(json.dumps(asking(TEXT)).encode(), 0.0)
+    (said,) = dialect.send(cut_off(start.ctx))
+    frame = json.loads(said)
+    assert (frame["type"], frame["context_id"], frame["done"]) == ("error", "a", True)
+    assert (frame["error_code"], frame["status_code"]) == ("shutting_down", 503)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"max_buffer_delay_ms": 99_999_999}, {"transcript": None}, {"continue": "yes"}]
+)
+def test_what_is_wrong_with_a_message_is_told_to_its_context(wrong):
+    """The SDKs hand an error to whoever waits for the context; one of no context is lost to them."""
+    (error,) = talk(asking(TEXT) | wrong).frames
+    assert error["type"] == "error" and error["context_id"] == "a"
+    (error,) = talk(asking(TEXT) | {"context_id": 5}).frames
+    assert error["type"] == "error" and error["context_id"] is None

@@ -104,6 +104,14 @@ def test_what_is_wrong_is_named(fields, param):
     assert error["type"] == "invalid_request_error" and error["message"] and error["code"]
 
 
+def test_what_is_missing_is_named():
+    """A request without `input` is told so by the parameter's name."""
+    with pytest.raises(RttsError) as refused:
+        openai.Speech(Request(body=b'{"model": "tts-1"}'), house())
+    reply = openai.Speech.refusal(said(refused.value))
+    assert json.loads(reply.body)["error"]["param"] == "input"
+
+
 def test_voices_have_their_aliases():
     """OpenAI's names speak, in the operator's voice where there is one; objects name voices too."""
     aliases = AliasOptions(voices={"alloy": "tone-low", "shim*": "tone-high", "nova": ""})

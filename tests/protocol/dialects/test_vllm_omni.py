@@ -13,8 +13,9 @@ from rtts.audio.ogg import read_ogg_opus
 from rtts.audio.wav import read_wav
 from rtts.engine.tone import ToneOptions
 from rtts.protocol import vllm_omni
-from rtts.protocol.events import Done
-from tests.protocol.dialects.world import SocketWorld
+from rtts.protocol.dialect import Request
+from rtts.protocol.events import Audio, Done, Start
+from tests.protocol.dialects.world import SocketWorld, house
 from tests.protocol.strategies import JSON
 
 ONE, TWO, THREE = "Hello there, this is a test. ", "It goes on for a while. ", "And then it ends."
@@ -280,3 +281,22 @@ def test_any_json_is_answered(value):
         world.tell(json.dumps(body), config(**PCM), {"type": "input.text", "text": value}, DONE)
         world.advance(1.0)
         assert world.session.closing is None or world.session.closing.code != "internal"
+
+
+def test_a_server_that_stops_is_an_error():
+    """Speech that the server cut off is not told as if it were whole."""
+    dialect = vllm_omni.Stream(Request(), house())
+    sent = [
+        step
+        for message in (config(**PCM), text(TEXT), DONE)
+        for step in dialect.receive(json.dumps(message).encode(), 0.0)
+    ]
+    ctx = next(step.ctx for step in sent if isinstance(step, Start))
+    sound = {"stream": 1, "seq": 0, "segment": 0, "pts": 0, "flags": 0, "npackets": 0}
+    list(dialect.send(Audio(ctx=ctx, duration_ms=80, data=bytes(3840), **sound)))
+    cut = Done(
+        ctx=ctx, reason="shutdown", segments=1, last_seq=0, audio_ms=80, samples=1920, text_chars=9
+    )
+    error, done, _ = [json.loads(frame) for frame in dialect.send(cut)]
+    assert error["type"] == "error" and error["action"] == "discard"
+    assert done["type"] == "audio.done" and done["error"] is True
