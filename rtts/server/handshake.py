@@ -1,8 +1,9 @@
 """Who gets a WebSocket: checks in order, and how a refusal is said.
 
 A refusal is an HTTP status before the upgrade: clients of agent frameworks retry a 503 and give up
-on a 401, but hang on a socket that opens and closes. Browsers are shown no status, so a request
-with an Origin is accepted, told what is wrong, and closed with the code that mirrors it. Knows
+on a 401, but hang on a socket that opens and closes. Browsers are shown no status, nor is who
+speaks through their interface elsewhere, so a request with an Origin, or with its key among the
+subprotocols, is accepted, told what is wrong, and closed with the code that mirrors it. Knows
 nothing about sessions or speech.
 """
 
@@ -204,7 +205,10 @@ async def refuse(scope: Scope, send: Send, error: RttsError, subprotocol: str | 
         error: Why.
         subprotocol: What to select if the socket has to be opened to be heard.
     """
-    if header(scope["headers"], b"origin"):
+    shows_key_as_browsers_do = any(
+        offer.startswith(native.AUTH_PREFIX) for offer in scope.get("subprotocols", ())
+    )
+    if shows_key_as_browsers_do or header(scope["headers"], b"origin"):
         message = said(error)
         await send({"type": "websocket.accept", "subprotocol": subprotocol})
         text = msgspec.json.encode(message).decode()

@@ -401,6 +401,10 @@ async def test_a_wrong_key_is_401_or_4401(caplog):
             server, server.url, subprotocols=["rtts.v1", offer("topsecret")]
         )
         assert error["code"] == "unauthorized" and code == 4401
+        error, code, _ = await turned_away(  # node, by the interface of browsers
+            server, None, subprotocols=["rtts.v1", offer("topsecret")]
+        )
+        assert error["code"] == "unauthorized" and code == 4401
         assert "topsecret" not in caplog.text
 
 

@@ -32,6 +32,11 @@ for (const protocol of ["rtts.v1", "rtts.v1.json"]) {
   });
 }
 
+test("a wrong key is told from a server that is not there", { skip }, async () => {
+  const wrong = { apiKey: "not this one", WebSocket };
+  await assert.rejects(connect(url, wrong), { name: "ConnectError", code: "unauthorized" });
+});
+
 test("Opus packets add up to what was said, flush and cancel are answered", { skip }, async (t) => {
   const client = await connect(url, { apiKey, WebSocket });
   t.after(() => client.close());

@@ -58,7 +58,7 @@ async def test_it_speaks_with_a_real_server(node: str, options: list[str]) -> No
             RTTS_URL=server.ws_url,
             RTTS_KEY="schlüssel",
         )
-    assert "# pass 5" in said and "# fail 0" in said and "# skipped 0" in said
+    assert "# pass 6" in said and "# fail 0" in said and "# skipped 0" in said
 
 
 async def test_types(node: str) -> None:
