@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import sys
 from collections.abc import AsyncIterator
@@ -99,11 +100,12 @@ async def _say(
         options |= {"max_lead_ms": 0, "buffer_s": math.inf, "max_buffer_s": math.inf}
     options |= {name: getattr(arguments, name) for name in ("voice", "language", "speed", "seed")}
     try:
-        async with (
-            server_for(settings, progress) as target,
-            connect(target.url, api_key=target.api_key) as client,
-            client.context(**options) as context,
-        ):
+        async with contextlib.AsyncExitStack() as stack:
+            target = await stack.enter_async_context(server_for(settings, progress))
+            async with progress.waiting("connecting to the server"):
+                connection = connect(target.url, api_key=target.api_key)
+                client = await stack.enter_async_context(connection)
+            context = await stack.enter_async_context(client.context(**options))
             reporter = _Reporter(progress, as_json=arguments.json)
             return await _speak(context, source, output, reporter)
     except ConnectError as error:
@@ -131,12 +133,10 @@ async def _speak(
     context: Context, source: str | AsyncIterator[str], output: Output, reporter: _Reporter
 ) -> int:
     """Speak one reply into the output."""
-    from contextlib import AsyncExitStack
-
     from rtts_client import Audio, Done
 
     done: Done | None = None
-    until_sound = AsyncExitStack()
+    until_sound = contextlib.AsyncExitStack()
     try:
         if isinstance(source, str):  # else it may be the text that is waited for
             waiting = reporter.progress.waiting("waiting for the first sound")

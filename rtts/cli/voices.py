@@ -30,7 +30,8 @@ def run(arguments: argparse.Namespace) -> int:
     from rtts.cli.terminal import Progress
 
     async def ask() -> dict[str, Any]:
-        async with server_for(settings, Progress()) as target:
+        progress = Progress()
+        async with server_for(settings, progress) as target, progress.waiting("asking the server"):
             return await asyncio.to_thread(target.get, "/v1/voices")
 
     logs.set_up_quiet()

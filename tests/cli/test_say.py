@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -230,6 +231,31 @@ class TestMistakes:
 
 
 class TestServers:
+    @pytest.mark.parametrize(
+        ("command", "told"),
+        [
+            (("say", "Hi"), "connecting to the server (1 s)"),
+            (("voices",), "asking the server (1 s)"),
+        ],
+    )
+    def test_silent_server(
+        self, rtts: Callable[..., object], command: tuple[str, ...], told: str
+    ) -> None:
+        """A server that takes a connection and says nothing does not look like a hung command."""
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+
+            def take_and_drop() -> None:
+                taken, _ = silent.accept()
+                time.sleep(1.5)
+                taken.close()
+
+            thread = threading.Thread(target=take_and_drop)
+            thread.start()
+            outcome = rtts(*command, "--server", f"ws://127.0.0.1:{silent.getsockname()[1]}")
+            thread.join()
+        assert outcome.status == 1
+        assert told in outcome.err
+
     def test_named(self, rtts: Callable[..., object], server: Callable[..., Server]) -> None:
         """--server speaks through that server, with its key."""
         running = server(api_keys=("sesame",), auth_timeout_s=0.2)
