@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 from msgspec import field as spelled
 
-from rtts.errors import BadRequestError, UnsupportedFormatError
+from rtts.errors import BadRequestError, TextBufferFullError, UnsupportedFormatError
 from rtts.protocol import reading
 from rtts.protocol.character_times import CharacterTimes, Heard
 from rtts.protocol.dialect import (
@@ -65,6 +65,8 @@ _DEFAULT_CONTEXT = "default"
 # The session limits contexts that speak; this also counts those that were opened and say nothing.
 MAX_CONTEXTS = 64
 _MAX_NAME_CHARS = 100
+# What may wait for another context of its name; a session takes as much.
+MAX_HELD_CHARS = 40_000
 # With auto_mode a message is a sentence, which some clients send without the space behind it.
 _SENTENCE_END = re.compile(r"[.!?…。！？]['\"”’»」』)\]]*\s*$")
 # Scripts that put no space between sentences: from CJK radicals on, without Hangul.
@@ -109,6 +111,10 @@ class _Context:
     ends_with: str = ""  # the last character of its text
     clock_ms: float = 0.0  # where a client is that adds up the times it was told
     tag: str = field(default="")  # its name in every frame, as JSON
+    # An earlier one of the same name that is still spoken: their audio could not be told apart.
+    behind: _Context | None = None
+    held: list[Step] = field(default_factory=list)  # for the session, once that one is over
+    held_chars: int = 0
 
 
 class _Socket(ElevenLabs, SocketDialect):
@@ -296,7 +302,7 @@ class MultiStream(_Socket):
         if context is not None:
             if not text and shown is None:
                 self._touch_all(now)
-            return self._say(context, text, bool(asked.flush), now)
+            return _in_turn(context, self._say(context, text, bool(asked.flush), now))
         if not text:  # a sign of life of the socket, or a flush of what has crossed its end
             if shown is None:
                 self._touch_all(now)
@@ -305,8 +311,9 @@ class MultiStream(_Socket):
         if len(self._contexts) > MAX_CONTEXTS:
             words = f"at most {MAX_CONTEXTS} contexts are open at the same time"
             return [self._error("too_many_contexts", words, context), *self._ended(context)]
+        context.behind = next(reversed(self._draining(name)), None)
         self._open_ones[name] = context
-        return self._say(context, text, bool(asked.flush), now)
+        return _in_turn(context, self._say(context, text, bool(asked.flush), now))
 
     def _free_name(self, name: str) -> str:
         """The client's own name where a session takes it: records and logs have it."""
@@ -323,18 +330,31 @@ class MultiStream(_Socket):
     def _close(self, name: str, now: float) -> Sequence[Step]:
         context = self._open_ones.pop(name, None)
         if context is None:
-            return [step for each in self._draining(name) for step in _cancel(each)]
+            return self._silence(name)
         if context.is_started and _is_interruption(context, now):
+            if context.behind is not None:  # of all that is to be heard under this name
+                return [*self._silence(name), *self._ended(context)]
             context.is_closed = True
             return _cancel(context)
-        return self._finish(context)
+        return _in_turn(context, self._finish(context))
 
     def _draining(self, name: str) -> list[_Context]:
         return [each for each in self._contexts.values() if each.name == name and each.is_closed]
 
+    def _silence(self, name: str) -> list[Step]:
+        """Stop what is closed and still spoken under a name, or waits to be."""
+        steps: list[Step] = []
+        for each in reversed(self._draining(name)):
+            steps += _cancel(each) if each.behind is None else self._ended(each)
+        return steps
+
     def _close_socket(self) -> Sequence[Step]:
         self._is_closing = True
-        steps = [step for each in list(self._open_ones.values()) for step in self._finish(each)]
+        steps = [
+            step
+            for each in list(self._open_ones.values())
+            for step in _in_turn(each, self._finish(each))
+        ]
         self._open_ones.clear()
         return steps if self._contexts else [*steps, Hangup()]
 
@@ -344,6 +364,10 @@ class MultiStream(_Socket):
             del self._open_ones[context.name]
         self._wait()
         last: list[Step] = [Hangup()] if self._is_closing and not self._contexts and done else []
+        for each in self._contexts.values():
+            if each.behind is context:
+                each.behind = context.behind
+                last = [*each.held] if each.behind is None else []
         return [self._final(context), *last]
 
     # --- inactivity -----------------------------------------------------------------------------
@@ -358,7 +382,7 @@ class MultiStream(_Socket):
         steps: list[Step] = []
         for context in late:
             del self._open_ones[context.name]
-            steps += self._finish(context)
+            steps += _in_turn(context, self._finish(context))
         self._wait()
         return steps
 
@@ -428,6 +452,24 @@ def _cancel(context: _Context) -> Sequence[Step]:
         return ()
     context.is_cancelled = True
     return (Cancel(ctx=context.ctx),)
+
+
+def _in_turn(context: _Context, steps: Sequence[Step]) -> Sequence[Step]:
+    """What an earlier context of the same name has to be over for is kept."""
+    if context.behind is None:
+        return steps
+    kept = [step for step in steps if not isinstance(step, str | Ping)]
+    size = sum(
+        len(step.text) if isinstance(step, Text) else isinstance(step, Flush) for step in kept
+    )
+    if size and context.held_chars + size > MAX_HELD_CHARS:
+        context.held += [step for step in kept if isinstance(step, Start)]
+        error = TextBufferFullError("too much text waits for an earlier context of this name")
+        error.ctx = context.ctx
+        raise error
+    context.held_chars += size
+    context.held += kept
+    return [step for step in steps if isinstance(step, str | Ping)] or [Ping()]
 
 
 def _joint(before: str, text: str) -> str:

@@ -149,14 +149,37 @@ def test_a_second_close_is_an_interruption():
 
 
 def test_a_closed_name_is_free():
-    """The same id right after its close is another context, while the first is still spoken."""
+    """The same id right after its close is another context, and is heard behind the first."""
     world = multi(say("One two three."), flush(), close(), tone=SLOW)
-    world.tell(say("Four five."), flush(), close())
+    world.tell(say("Four five."), flush(), close(), say("Six."), flush(), close())
     world.advance(60.0)
-    first, second = world.of(Done)
-    assert {first.text_chars, second.text_chars} == {len("One two three."), len("Four five.")}
-    assert finals(world) == ["a", "a"]
-    assert len(audio(world)) == 2 * (first.samples + second.samples)
+    first, second, third = world.of(Done)
+    texts = ("One two three.", "Four five.", "Six.")
+    assert [done.text_chars for done in (first, second, third)] == [len(text) for text in texts]
+    ends = [at for at, frame in enumerate(world.frames) if frame.get("isFinal")]
+    spoken = ["".join(f["alignment"]["chars"]) for f in world.frames if f.get("alignment")]
+    assert "".join(spoken).split() == " ".join(texts).split()
+    assert len(ends) == 3 and ends[-1] == len(world.frames) - 1
+    assert len(audio(world)) == 2 * sum(done.samples for done in (first, second, third))
+
+
+@pytest.mark.parametrize("closes", [1, 2])
+def test_an_interruption_is_of_all_that_waits_under_a_name(closes):
+    """A close that interrupts stops what is spoken under the name and what waits behind it."""
+    world = multi(say("One two three."), flush(), close(), tone=SLOW)
+    world.tell(say("Four five."), flush(), close(), say("Six."), *[close()] * closes)
+    assert sorted(finals(world)) == ["a", "a", "a"] and world.service.live_utterances == 0
+    world.tell(say("Seven."), flush(), close())
+    world.advance(60.0)
+    assert world.of(Done)[-1].reason == "completed" and len(finals(world)) == 4
+    assert not world.of_type("error", "error")
+
+
+def test_text_that_waits_for_its_name_is_limited():
+    """What is held for another context is bounded, as what a session holds is."""
+    world = multi(say("One two three."), flush(), close(), tone=SLOW)
+    world.tell(*[say("word " * 2000)] * 5)
+    assert [e["contextId"] for e in world.of_type("text_buffer_full", "error")] == ["a"]
 
 
 @pytest.mark.parametrize("sign", [{"text": ""}, say(""), say(" ")])
