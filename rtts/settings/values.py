@@ -142,11 +142,18 @@ def _typed_member(inner: object, value: object) -> object:
         is_strings = isinstance(value, dict) and all(isinstance(v, str) for v in value.values())
         return value if is_strings else _NOTHING
     if inner is Path:
-        return Path(value).expanduser() if isinstance(value, str) else _NOTHING
+        return _path(value) if isinstance(value, str) else _NOTHING
     if inner is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     # `type() is` and not isinstance: True is an int to Python, but not to a reader of the file.
     return value if type(value) is inner else _NOTHING
+
+
+def _path(text: str) -> object:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:  # ~somebody, and there is no such user
+        return _NOTHING
 
 
 def _list(hint: object, value: object) -> object:

@@ -291,6 +291,7 @@ class TestEnvironment:
         assert "enableServiceLinks" in env_error(name, text)
 
     @given(st.text(max_size=8), st.sampled_from(sorted(KNOWN)))
+    @example("~0", "outer.path")  # the home of a user there is not
     def test_any_text_is_taken_or_refused(self, text: str, key: str) -> None:
         """Any text for any setting gives a value of its type or a ConfigError, nothing else."""
         try:
