@@ -53,7 +53,7 @@ def add(commands: Commands) -> None:
         "client.server",
         metavar="URL",
         help="speak through this server; default: the one that runs on this machine, and where "
-        "none does the engine runs in this command; 'none': always in this command",
+        "none does, or --engine or --model is given, the engine runs in this command; 'none': always",
     )
     add_setting(where, "--api-key", "client.api_key", metavar="KEY", help="key for that server")
     add_engine_flags(where)
@@ -67,13 +67,13 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.parser.error("what shall I say? Give text, or - to read standard input")
     if arguments.json and arguments.output == "-":
         arguments.parser.error("--json and -o - both want standard output")
-    settings = resolve(arguments).settings
-
     import asyncio
 
     from rtts.cli import logs, outputs
+    from rtts.cli.servers import with_own_engine
     from rtts.server import new_event_loop
 
+    settings = with_own_engine(resolve(arguments))
     logs.set_up_quiet()
     output = outputs.choose(arguments.output, arguments.play, keep_nothing=arguments.json)
     text = None if reads_input else " ".join(arguments.text)

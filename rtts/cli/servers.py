@@ -21,7 +21,7 @@ from rtts.cli.terminal import Progress
 from rtts.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rtts.settings import Settings
+    from rtts.settings import Resolved, Settings
 
 NO_SERVER = "none"
 _NATIVE_PATH = "/v1/tts"
@@ -61,6 +61,17 @@ class Target:
             message = error_body.get("message") if isinstance(error_body, dict) else None
             raise CommandError(f"{where.netloc} refuses: {message or f'HTTP {status}'}")
         return body
+
+
+def with_own_engine(resolved: Resolved) -> Settings:
+    """The settings; whoever names engine or model in the command wants that one, not a server's."""
+    settings = resolved.settings
+    names = [key for key in ("engine.kind", "qwen.model") if key in resolved.given]
+    is_named = any(resolved.given[key].origin.startswith("--") for key in names)
+    if not is_named or settings.client.server:
+        return settings
+    client = dataclasses.replace(settings.client, server=NO_SERVER)
+    return dataclasses.replace(settings, client=client)
 
 
 @contextlib.asynccontextmanager

@@ -21,13 +21,13 @@ def add(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """List them."""
-    settings = resolve(arguments).settings
-
     import asyncio
 
     from rtts.cli import logs
-    from rtts.cli.servers import server_for
+    from rtts.cli.servers import server_for, with_own_engine
     from rtts.cli.terminal import Progress
+
+    settings = with_own_engine(resolve(arguments))
 
     async def ask() -> dict[str, Any]:
         progress = Progress()

@@ -272,13 +272,15 @@ class TestServers:
         server: Callable[..., Server],
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """A server on the configured port is used without being named, unless told not to."""
+        """A server on the configured port is used without being named, unless told not to, or told
+        which engine to speak with."""
         running = server()
         monkeypatch.setenv("RTTS_SERVER_PORT", running.url.rpartition(":")[2])
         assert rtts("say", HELLO, "--json").status == 0
         assert 'rtts_streams_total{outcome="ok"} 1.0' in metrics(running)
-        assert rtts("say", HELLO, "--json", "--server", "none").status == 0
-        assert 'rtts_streams_total{outcome="ok"} 1.0' in metrics(running)
+        for own in (("--server", "none"), ("--engine", "tone")):
+            assert rtts("say", HELLO, "--json", *own).status == 0
+            assert 'rtts_streams_total{outcome="ok"} 1.0' in metrics(running)
 
 
 def metrics(server: Server) -> str:
