@@ -24,7 +24,7 @@ def test_folders_and_repositories(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
     assert model_folder(str(tmp_path)) == tmp_path
     assert model_folder("Qwen/some") == tmp_path / "fetched"
-    for name in ("Qwen/none", "nowhere", "./no/where", "/no/where"):
+    for name in ("Qwen/none", "nowhere", "./no/where", "/no/where", "~nobody9/x"):
         with pytest.raises(ConfigError, match="is not a folder"):
             model_folder(name)
     assert asked == ["Qwen/some", "Qwen/none"]
