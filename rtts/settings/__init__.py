@@ -150,7 +150,15 @@ def all_settings() -> dict[str, Setting]:
 def data_dir(env: Mapping[str, str] | None = None, home: Path | None = None) -> Path:
     """Where a user's data of rtts belongs (XDG Base Directory Specification)."""
     env = os.environ if env is None else env
-    return Path(env.get("XDG_DATA_HOME") or (home or Path.home()) / ".local/share") / "rtts"
+    return Path(env.get("XDG_DATA_HOME") or (home or _home()) / ".local/share") / "rtts"
+
+
+def _home() -> Path:
+    """The user's home; / where there is none, as for the made-up user ids of containers."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return Path("/")
 
 
 def load(
@@ -177,7 +185,7 @@ def load(
     """
     env = os.environ if env is None else env
     known = all_settings()
-    file = sources.find_file(config, env, cwd or Path.cwd(), home or Path.home())
+    file = sources.find_file(config, env, cwd or Path.cwd(), home or _home())
     given: dict[str, Given] = {}
     given |= sources.from_file(file, known) if file else {}
     given |= sources.from_env(env, known)

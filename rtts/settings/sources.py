@@ -8,6 +8,7 @@ about what any setting does.
 from __future__ import annotations
 
 import difflib
+import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -53,13 +54,14 @@ def find_file(named: Path | None, env: Mapping[str, str], cwd: Path, home: Path)
     """
     wanted = named or (Path(env[ENV_FILE]) if env.get(ENV_FILE) else None)
     if wanted is not None:
-        if not wanted.is_file():
+        if not os.path.isfile(wanted):
             by = "--config" if named else ENV_FILE
             raise ConfigError(f"{by}: there is no file {wanted}")
         return wanted
     config_home = Path(env.get("XDG_CONFIG_HOME") or home / ".config")
     usual = (cwd / FILE_NAME, config_home / "rtts" / FILE_NAME)
-    return next((path for path in usual if path.is_file()), None)
+    # Not Path.is_file, which fails in the home of another user (`sudo -u`, `su` without a dash).
+    return next((path for path in usual if os.path.isfile(path)), None)
 
 
 def from_file(path: Path, settings: Mapping[str, Setting]) -> dict[str, Given]:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import pwd
 import tomllib
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -11,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rtts.errors import ConfigError
-from rtts.settings import render, sources, values
+from rtts.settings import data_dir, load, render, sources, values
 from rtts.settings.schema import Setting, settings_of
 from rtts.settings.sources import Given
 
@@ -344,6 +346,30 @@ class TestFindFile:
         path.touch()
         found = sources.find_file(None, {"XDG_CONFIG_HOME": str(tmp_path)}, tmp_path, tmp_path)
         assert found == path
+
+    def test_without_a_home(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A user id that no user has, without HOME, as containers have them, has the defaults."""
+        monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
+        monkeypatch.delenv("HOME")
+        with pytest.raises(RuntimeError):
+            Path.home()
+        monkeypatch.chdir(tmp_path)
+        assert load(env={}).file is None
+        flags = [("--set", "audio.opus_library", "~/opus.so")]
+        with pytest.raises(ConfigError, match="must be a path"):
+            load(env={}, flags=flags)
+        assert data_dir(env={}) == Path("/.local/share/rtts")
+
+    def test_home_of_somebody_else(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A home that this user may not look into holds no settings."""
+
+        def refuse(path: object, **_: object) -> object:
+            raise PermissionError(13, "Permission denied", str(path))
+
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "stat", refuse)
+            found = sources.find_file(None, {}, tmp_path, tmp_path)
+        assert found is None
 
     @pytest.mark.parametrize("by", ["--config", "RTTS_CONFIG"])
     def test_named_file_must_exist(self, tmp_path: Path, by: str) -> None:
