@@ -71,6 +71,7 @@ class Capabilities:
         speed_range: Lowest and highest `StartUtterance.speed` that keep quality.
         streams_within_segment: Audio of a segment starts before the segment is rendered whole.
         attention: What computes attention over prompts, for reports.
+        added_languages: What voices speak that users bring (`AddVoice`).
         degraded: One sentence for each thing that works less well here than it could.
         step_limit_s: The longest a step takes, loading a voice apart: an engine process that is
             silent for longer hangs, and is killed.
@@ -91,6 +92,7 @@ class Capabilities:
     speed_range: tuple[float, float] = (1.0, 1.0)
     max_utterances: int = 256
     attention: str = ""
+    added_languages: tuple[str, ...] = ()
     slots: int = 0
     memory: tuple[tuple[str, int], ...] = ()
     degraded: tuple[str, ...] = ()

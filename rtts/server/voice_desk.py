@@ -93,11 +93,11 @@ class VoiceDesk:
 
     def _offer(self, voice: StoredVoice, capabilities: Capabilities) -> None:
         self._engine.submit([self._addition(voice, capabilities)])
-        self._service.add_voice(voice.as_voice(_languages(capabilities)))
+        self._service.add_voice(voice.as_voice(capabilities.added_languages))
 
     def _addition(self, voice: StoredVoice, capabilities: Capabilities) -> AddVoice:
         path = str(self._made(voice)) if voice.kind == "clone" else ""
-        made = voice.as_voice(_languages(capabilities))
+        made = voice.as_voice(capabilities.added_languages)
         return AddVoice(made, path, voice.description)
 
     def _made(self, voice: StoredVoice) -> Path:
@@ -189,8 +189,8 @@ class VoiceDesk:
         if not _can(capabilities, kind):
             does = "clones no voices" if kind == "clone" else "makes no voices from descriptions"
             raise UnsupportedError(f"the model {capabilities.model} {does}")
-        if language and language not in capabilities.languages and capabilities.languages:
-            known = ", ".join(capabilities.languages)
+        if language and language not in capabilities.added_languages:
+            known = ", ".join(capabilities.added_languages)
             raise BadRequestError(f"language: {language!r} is not one of {known}")
         taken = capabilities.voice(name)
         if taken is not None and taken.kind == "preset":
@@ -224,7 +224,7 @@ class VoiceDesk:
                     self._drop(voice.id)
                 raise
             self._failed.pop(voice.id, None)
-            self._service.add_voice(voice.as_voice(_languages(capabilities)))
+            self._service.add_voice(voice.as_voice(capabilities.added_languages))
             self._on_change()
             return voice, is_new
 
@@ -312,7 +312,3 @@ class VoiceDesk:
 
 def _can(capabilities: Capabilities, kind: str) -> bool:
     return capabilities.clones_voices if kind == "clone" else capabilities.designs_voices
-
-
-def _languages(capabilities: Capabilities) -> tuple[str, ...]:
-    return capabilities.languages

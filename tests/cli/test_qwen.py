@@ -373,8 +373,12 @@ class TestServe:
                 elif not is_restart:
                     made = await http.post("/v1/voices", json=fields)
                     assert made.status_code == 201, made.text
-                assert (await http.get("/v1/voices/Ada")).json()["name"] == "Ada"
-            async with connect(f"{url}/v1/tts") as client, client.context(voice="Ada") as context:
+                voice = (await http.get("/v1/voices/Ada")).json()
+                assert voice["name"] == "Ada" and {"en", "zh"} <= set(voice["languages"])
+            async with (
+                connect(f"{url}/v1/tts") as client,
+                client.context(voice="Ada", language="en") as context,
+            ):
                 events = [event async for event in context.speak("Hello there.")]
             assert isinstance(events[-1], Done) and events[-1].reason == "completed"
             assert events[-1].audio_ms > 0

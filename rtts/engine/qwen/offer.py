@@ -56,6 +56,7 @@ def capabilities(
         max_utterances=options.slot_count + options.waiting,
         slots=options.slot_count,
         attention=attention.name,
+        added_languages=_languages(config),
         memory=memory,
         degraded=tuple(degraded),
         step_limit_s=_step_limit_s(config, options),
@@ -82,8 +83,12 @@ def _multiplied(stack: DecoderConfig) -> int:
     return stack.layers * (attention + 3 * stack.hidden * stack.intermediate)
 
 
+def _languages(config: ModelConfig) -> tuple[str, ...]:
+    return tuple(TAGS[name] for name in NAMES.values() if name in config.talker.languages)
+
+
 def _voices(config: ModelConfig, shelf: VoiceShelf) -> Iterator[Voice]:
-    languages = tuple(TAGS[name] for name in NAMES.values() if name in config.talker.languages)
+    languages = _languages(config)
     kind = _KINDS[config.model_type]
     if config.model_type is ModelType.CUSTOM_VOICE:
         for name in config.talker.speakers:

@@ -98,6 +98,7 @@ def capabilities(options: ToneOptions) -> Capabilities:
         word_timings=WordTimings.EXACT,
         streams_within_segment=True,
         speed_range=(0.25, 4.0),
+        added_languages=LANGUAGES,
         clones_voices=options.clones,
         designs_voices=options.clones,
         max_utterances=options.max_utterances,
