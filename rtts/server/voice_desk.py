@@ -217,8 +217,7 @@ class VoiceDesk:
             if not is_new and offered is not None and offered.voice(voice.id) is not None:
                 return voice, False
             try:
-                await self._make(voice)
-                await self._load([self._addition(voice, capabilities)], voice.id)
+                await self._make_and_load(voice, capabilities)
             except BaseException:
                 if is_new:
                     self._drop(voice.id)
@@ -254,9 +253,25 @@ class VoiceDesk:
     async def _make(self, voice: StoredVoice) -> None:
         if voice.kind == "clone" and not self._made(voice).exists():
             assert self._maker is not None
-            await self._maker.make(
-                self.store.reference(voice.id), self._made(voice), voice.transcript, voice.language
-            )
+            reference, made = self.store.reference(voice.id), self._made(voice)
+            try:
+                await self._maker.make(reference, made, voice.transcript, voice.language)
+            except OSError as error:
+                raise UtteranceError(f"the voice could not be made: {error.strerror}") from error
+
+    async def _make_and_load(self, voice: StoredVoice, capabilities: Capabilities) -> None:
+        try:
+            await self._make(voice)
+            await self._load([self._addition(voice, capabilities)], voice.id)
+        except UtteranceError:
+            self._check_kept(voice)  # which would be why
+            raise
+        self._check_kept(voice)
+
+    def _check_kept(self, voice: StoredVoice) -> None:
+        """Whether nobody has removed it while it was made."""
+        if voice.id not in self.store.voices:
+            raise BadRequestError(f"name: {voice.name!r} was removed before it was ready")
 
     async def _load(self, first: list[AddVoice], voice_id: str) -> float:
         """Returns seconds until the voice was warm."""

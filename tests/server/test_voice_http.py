@@ -133,6 +133,20 @@ async def test_removed_is_gone_at_once(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+async def test_removed_while_it_is_made_stays_removed(tmp_path):
+    """Who removes a voice before it is ready does not find it again; the same upload works then."""
+    async with serving(tmp_path, tone={"clones": True, "voice_load_s": 0.5}) as (server, client):
+        adding = asyncio.create_task(upload(client))
+        await eventually(lambda: any(tmp_path.glob("voice-*")))
+        assert (await client.delete("/v1/voices/Ada")).status_code == 204
+        answer = await adding
+        assert answer.status_code == 400 and "removed" in answer.json()["error"]["message"]
+        listed = (await client.get("/v1/voices")).json()["voices"]
+        assert not any(voice["removable"] for voice in listed)
+        assert (await upload(client)).status_code == 201
+        assert is_of(await spoken(server, "Ada"), 330.0)
+
+
 async def test_prewarm_says_how_long_it_took(tmp_path):
     """A cold voice takes its time, a warm one none; an unknown one is 404."""
     async with serving(tmp_path, tone={"clones": True, "voice_load_s": 0.05}) as (_, client):
