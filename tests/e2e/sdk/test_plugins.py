@@ -183,7 +183,9 @@ def test_livekit(client, server, tones, site, ears):
     assert first["first_s"] < FIRST_S and first["text"] == "The shop opens at nine. Good."
     ways = said["several_ways_to_speak"]
     assert ways["is_exact"] and ways["rates"] == [16_000]
-    assert ways["flushed"][0] == ways["flushed"][1] > 0
+    # The framework marks the end of a segment on its last frame, and where that has already gone it
+    # makes one of 10 ms of silence.
+    assert ways["flushed"][0] - ways["flushed"][1] in (0, 480) and ways["flushed"][1] > 0
     assert ways["connections"] == 3  # of 8 contexts each, for 20
     assert all(ways["odd"][:-1]) and ways["odd"][-1] == 0 and ways["errors"] == []
     changed = said["settings"]
