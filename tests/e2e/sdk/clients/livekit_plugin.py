@@ -23,7 +23,11 @@ class Heard:
 
     def take(self, event):
         self.at.append(time.monotonic())
-        self.audio += bytes(event.frame.data)
+        data, frame = bytes(event.frame.data), event.frame
+        # Where its last frame has gone already, the framework marks an end on 10 ms of silence.
+        is_mark = event.is_final and frame.samples_per_channel == frame.sample_rate // 100
+        if any(data) or not is_mark:
+            self.audio += data
         self.rates.add(event.frame.sample_rate)
         self.words += event.frame.userdata.get("lk.timed_transcripts") or []
         self.finals += event.is_final
