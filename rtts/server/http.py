@@ -29,6 +29,7 @@ from rtts.server.auth import Gate
 from rtts.server.dashboard import PageFiles, dashboard_dir
 from rtts.server.figures import Figures
 from rtts.server.handshake import error_body, error_headers
+from rtts.server.json_reply import json_reply
 from rtts.server.options import ServerOptions
 from rtts.server.readiness import Readiness
 from rtts.server.voice_http import VoiceEndpoints
@@ -105,7 +106,7 @@ class _Endpoints:
     async def healthz(self, request: Request) -> Response:
         """The process is alive and its loop turns."""
         del request
-        return _json({"status": "ok"})
+        return json_reply({"status": "ok"})
 
     async def readyz(self, request: Request) -> Response:
         """Whether new sessions are accepted; if not, why."""
@@ -134,7 +135,7 @@ class _Endpoints:
         body["opus"] = None if opus is None else {"path": opus.path, "version": opus.version}
         refusal = surface.readiness.refusal(surface.clock())
         headers = [] if refusal is None else error_headers(refusal)
-        return _json(body, status=503 if reasons else 200, headers=headers)
+        return json_reply(body, status=503 if reasons else 200, headers=headers)
 
     async def metrics(self, request: Request) -> Response:
         """Prometheus text, or OpenMetrics if asked for."""
@@ -144,7 +145,7 @@ class _Endpoints:
     async def stats(self, request: Request) -> Response:
         """The server's figures now."""
         del request
-        return _json(self._surface.figures.snapshot())
+        return json_reply(self._surface.figures.snapshot())
 
 
 def _members(members: EngineMembers | None) -> dict[str, int]:
@@ -216,13 +217,4 @@ def _refusal(error: RttsError) -> Response:
         error_body(error), native.http_status(error.code), media_type="application/json"
     )
     response.raw_headers.extend(error_headers(error))
-    return response
-
-
-def _json(
-    body: dict[str, Any], *, status: int = 200, headers: list[tuple[bytes, bytes]] | None = None
-) -> Response:
-    response = Response(msgspec.json.encode(body), status, media_type="application/json")
-    response.headers["cache-control"] = "no-store"
-    response.raw_headers.extend(headers or [])
     return response

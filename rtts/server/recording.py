@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rtts.errors import ConfigError
+from rtts.server.records import milliseconds
 from rtts.session import UtteranceRecord
 
 COLUMNS = (
@@ -168,21 +169,21 @@ def row(record: UtteranceRecord, epoch_s: float) -> dict[str, Any]:
         "characters": record.chars,
         "voice": record.voice,
         "language": record.language,
-        "first_packet_ms": _ms(record.first_packet_s),
-        "total_ms": _ms(record.ended_at - record.started_at),
+        "first_packet_ms": milliseconds(record.first_packet_s),
+        "total_ms": milliseconds(record.ended_at - record.started_at),
         "rtf": None if record.rtf is None else round(record.rtf, 4),
         "cache_hit": int(record.voice_cached) if record.segments else None,
         "underruns": underruns,
         "error": record.code,
         "outcome": record.reason,
-        "budget_ms": _ms(record.budget_s),
+        "budget_ms": milliseconds(record.budget_s),
         "within_budget": None if record.within_budget is None else int(record.within_budget),
         "guilty_stage": record.guilty_stage,
         "audio_s": round(record.audio_s, 3),
         "codec": record.codec,
-        "client_first_sound_ms": _ms(record.client_first_sound_s),
+        "client_first_sound_ms": milliseconds(record.client_first_sound_s),
         "engine": record.engine,
-        **{f"{stage}_ms": _ms(seconds) for stage, seconds in record.stages.items()},
+        **{f"{stage}_ms": milliseconds(seconds) for stage, seconds in record.stages.items()},
     }
     return {name: values.get(name) for name in COLUMNS}
 
@@ -192,7 +193,3 @@ def _line(values: Any) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="").writerow(["" if v is None else v for v in fields])
     return text.getvalue()
-
-
-def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else round(1000 * seconds, 2)

@@ -181,26 +181,26 @@ def utterance_fields(record: UtteranceRecord) -> dict[str, Any]:
         "segments": record.segments,
         "audio_s": round(record.audio_s, 3),
         "lived_s": round(record.ended_at - record.started_at, 3),
-        "first_packet_ms": _ms(record.first_packet_s),
-        "from_first_text_ms": _ms(record.from_first_text_s),
-        **{f"{stage}_ms": _ms(seconds) for stage, seconds in record.stages.items()},
-        **{f"{part}_ms": _ms(seconds) for part, seconds in record.parts.items()},
-        "budget_ms": _ms(record.budget_s),
+        "first_packet_ms": milliseconds(record.first_packet_s),
+        "from_first_text_ms": milliseconds(record.from_first_text_s),
+        **{f"{stage}_ms": milliseconds(seconds) for stage, seconds in record.stages.items()},
+        **{f"{part}_ms": milliseconds(seconds) for part, seconds in record.parts.items()},
+        "budget_ms": milliseconds(record.budget_s),
         "within_budget": record.within_budget,
         "guilty_stage": record.guilty_stage or None,
         "busy_s": round(record.busy_s, 4),
         "rtf": None if record.rtf is None else round(record.rtf, 4),
         "stalls": record.stalls,
-        "stalled_ms": _ms(record.stalled_s),
-        "max_lead_ms": _ms(record.max_lead_s),
-        "widest_gap_ms": _ms(record.widest_gap_s or None),
+        "stalled_ms": milliseconds(record.stalled_s),
+        "max_lead_ms": milliseconds(record.max_lead_s),
+        "widest_gap_ms": milliseconds(record.widest_gap_s or None),
         "cancelled_by": record.cancelled_by or None,
-        "cancel_ms": _ms(record.cancel_s),
+        "cancel_ms": milliseconds(record.cancel_s),
         "voice_cached": record.voice_cached,
-        "client_first_packet_ms": _ms(record.client_first_packet_s),
-        "client_first_sound_ms": _ms(record.client_first_sound_s),
+        "client_first_packet_ms": milliseconds(record.client_first_packet_s),
+        "client_first_sound_ms": milliseconds(record.client_first_sound_s),
         "client_underruns": record.client_underruns,
-        "client_stalled_ms": _ms(record.client_stalled_s),
+        "client_stalled_ms": milliseconds(record.client_stalled_s),
         "client_late": is_client_late(record) or None,
     }
     return {name: value for name, value in fields.items() if value is not None}
@@ -218,11 +218,11 @@ def client_fields(report: ClientReport) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "session": report.session,
         "ctx": report.ctx,
-        "client_first_packet_ms": _ms(report.first_packet_s),
-        "client_first_sound_ms": _ms(report.first_sound_s),
+        "client_first_packet_ms": milliseconds(report.first_packet_s),
+        "client_first_sound_ms": milliseconds(report.first_sound_s),
         "client_underruns": report.underruns,
-        "client_stalled_ms": _ms(report.stalled_s),
-        "client_output_latency_ms": _ms(report.output_latency_s),
+        "client_stalled_ms": milliseconds(report.stalled_s),
+        "client_output_latency_ms": milliseconds(report.output_latency_s),
     }
     return {name: value for name, value in fields.items() if value is not None}
 
@@ -243,5 +243,6 @@ def _shown(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _ms(seconds: float | None) -> float | None:
+def milliseconds(seconds: float | None) -> float | None:
+    """Of seconds, to a hundredth; None of what was not measured."""
     return None if seconds is None else round(1000 * seconds, 2)

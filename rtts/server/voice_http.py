@@ -27,6 +27,7 @@ from rtts.errors import (
 from rtts.protocol import elevenlabs_lists
 from rtts.protocol.elevenlabs import ElevenLabs
 from rtts.protocol.events import Error
+from rtts.server.json_reply import json_reply
 from rtts.server.voice_desk import VoiceDesk
 from rtts.session import Service
 from rtts.text.languages import normalise_language
@@ -91,7 +92,7 @@ class VoiceEndpoints:
         del request
         capabilities = self._capabilities()
         voices = [self._fields(voice, capabilities) for voice in capabilities.voices]
-        return _json({"voices": voices, "default_voice": capabilities.default_voice})
+        return json_reply({"voices": voices, "default_voice": capabilities.default_voice})
 
     async def one(self, request: Request) -> Response:
         """One voice, by id or name."""
@@ -99,7 +100,7 @@ class VoiceEndpoints:
         voice = capabilities.voice(request.path_params["voice_id"])
         if voice is None:
             raise HTTPException(404, "there is no such voice")
-        return _json(self._fields(voice, capabilities))
+        return json_reply(self._fields(voice, capabilities))
 
     async def add(self, request: Request) -> Response:
         """Clone a recording (multipart/form-data) or design a voice (application/json)."""
@@ -121,7 +122,7 @@ class VoiceEndpoints:
         capabilities = self._capabilities()
         made = capabilities.voice(voice.id)
         assert made is not None, "it was added"
-        return _json(self._fields(made, capabilities), status=201 if is_new else 200)
+        return json_reply(self._fields(made, capabilities), status=201 if is_new else 200)
 
     async def add_theirs(self, request: Request) -> Response:
         """Clone a recording for a client of ElevenLabs' API, in its words."""
@@ -129,7 +130,7 @@ class VoiceEndpoints:
             voice, _ = await self._clone(request)
         except RttsError as error:
             return _refuse_theirs(error)
-        return _json({"voice_id": voice.id, "requires_verification": False})
+        return json_reply({"voice_id": voice.id, "requires_verification": False})
 
     async def remove(self, request: Request) -> Response:
         """Remove a voice that was added."""
@@ -142,7 +143,7 @@ class VoiceEndpoints:
             if isinstance(error, UnknownVoiceError):
                 raise HTTPException(404, error.message) from error
             raise
-        return _json({"status": "ok"}) if is_theirs else Response(status_code=204)
+        return json_reply({"status": "ok"}) if is_theirs else Response(status_code=204)
 
     async def prewarm(self, request: Request) -> Response:
         """Load a voice; answers when it is warm."""
@@ -150,7 +151,7 @@ class VoiceEndpoints:
             load_s = await self._desk.prewarm(request.path_params["voice_id"])
         except UnknownVoiceError as error:
             raise HTTPException(404, error.message) from error
-        return _json({"load_ms": round(1000 * load_s, 2)})
+        return json_reply({"load_ms": round(1000 * load_s, 2)})
 
     # --- parts ----------------------------------------------------------------------------------
 
@@ -270,9 +271,3 @@ def _refuse_theirs(error: RttsError) -> Response:
     said = Error(code=error.code, message=error.message, fatal=False)
     reply = ElevenLabs.refusal(said)
     return Response(reply.body, reply.status, media_type="application/json")
-
-
-def _json(body: dict[str, Any], *, status: int = 200) -> Response:
-    response = Response(msgspec.json.encode(body), status, media_type="application/json")
-    response.headers["cache-control"] = "no-store"
-    return response
